@@ -1,0 +1,1 @@
+"""The log: the only room that imports confluent_kafka. Admin, schema registry, producer."""

@@ -1,0 +1,1 @@
+"""Observed state + catalog -> steps. What is explained is what is applied: both walk the same list."""

@@ -1,0 +1,1 @@
+"""Run and supervise the views of a project in one Spark application."""

@@ -1,0 +1,1 @@
+"""The online store: fenced writes and the fast read path. The only room that imports redis."""

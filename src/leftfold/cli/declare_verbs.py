@@ -1,0 +1,100 @@
+"""init and check: nothing here needs an engine."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Sized
+from pathlib import Path
+
+import click
+
+from leftfold.cli.output import document, json_option, next_step, profile_option, say
+from leftfold.errors import ProjectError
+
+_TEMPLATE = Path(__file__).parent.parent / "template" / "clickstream"
+
+
+@click.command()
+@click.argument("name")
+@json_option
+def init(name: str, as_json: bool) -> None:
+    """Make a new project directory from the clickstream example."""
+    target = Path(name)
+    if not re.fullmatch(r"[a-zA-Z][a-zA-Z0-9_-]*", target.name):
+        raise ProjectError(
+            "project-name",
+            f"{target.name!r} cannot name a project",
+            why="the name becomes part of file and application names",
+            fix="use letters, digits, - and _, starting with a letter: leftfold init shop",
+        )
+    if target.exists() and any(target.iterdir()):
+        raise ProjectError(
+            "directory-not-empty",
+            f"{target} already exists and is not empty",
+            why="init never overwrites a file",
+            fix="choose another name",
+        )
+    files = _copy(target)
+    if as_json:
+        document("init", project=target.name, directory=str(target.resolve()), files=files)
+        return
+    say(f"made the project {target.name}:")
+    purposes = {
+        "leftfold.toml": "its name, its files, its profiles",
+        "streams.py": "one event, one topic, one view of five features",
+        "test_streams.py": "how features are tested, without any engine",
+    }
+    for file in files:
+        if file in purposes:
+            say(f"  {target / file!s:24} {purposes[file]}")
+    next_step(f"cd {target} && leftfold up")
+
+
+def _copy(target: Path) -> list[str]:
+    target.mkdir(parents=True, exist_ok=True)
+    copied = []
+    for source in sorted(_TEMPLATE.iterdir()):
+        if source.is_file():
+            name = ".gitignore" if source.name == "gitignore" else source.name
+            shutil.copyfile(source, target / name)
+            copied.append(name)
+    toml = target / "leftfold.toml"
+    toml.write_text(toml.read_text().replace('name = "clickstream"', f'name = "{target.name}"', 1))
+    return copied
+
+
+@click.command()
+@profile_option
+@json_option
+def check(profile: str | None, as_json: bool) -> None:
+    """Load the declarations and check them as a whole. Needs no engine: for CI."""
+    import leftfold
+
+    app = leftfold.open(profile=profile)
+    problems = app.problems
+    if problems and not as_json:
+        for problem in problems[:-1]:
+            say(str(problem))
+        raise problems[-1]
+    views = {} if problems else {n: v.__leftfold_definition__ for n, v in app.catalog.views.items()}
+    if as_json:
+        document(
+            "check",
+            topics=[] if problems else sorted(app.catalog.topics),
+            views={name: d.fingerprint for name, d in views.items()},
+            problems=[p.as_json() for p in problems],
+        )
+        if problems:
+            raise SystemExit(1)
+        return
+    say(f"✓ {app.name}: {_count(app.catalog.topics, 'topic')}, {_count(views, 'view')}, nothing wrong")
+    for name, definition in views.items():
+        keys = ", ".join(k.name for k in definition.keys)
+        say(f"  {name}   {len(definition.features)} features of {definition.topic} by {keys}   {definition.fingerprint}")
+    next_step("leftfold apply --yes")
+
+
+def _count(things: Sized, noun: str) -> str:
+    number = len(things)
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

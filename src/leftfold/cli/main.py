@@ -1,0 +1,72 @@
+"""The command line. Thin: each verb calls one method of the project and prints what it did and what comes next."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from leftfold import clock
+from pathlib import Path
+
+import click
+
+from leftfold import __version__
+from leftfold.cli.declare_verbs import check, init
+from leftfold.cli.local_verbs import COMMANDS as LOCAL
+from leftfold.cli.log_verbs import apply, send
+from leftfold.cli.output import document, say
+from leftfold.cli.view_verbs import get, run
+from leftfold.errors import LeftfoldError
+
+INTERRUPTED = 130
+
+
+class _Verbs(click.Group):
+    """Lists verbs in the order in which a person meets them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="leftfold")
+def cli() -> None:
+    """Declare events and features once; keep every view true to the log."""
+
+
+for command in (init, check, *LOCAL, apply, send, run, get):
+    cli.add_command(command)
+
+
+def main() -> None:
+    as_json = "--json" in sys.argv[1:]
+    try:
+        cli.main(standalone_mode=False)
+    except LeftfoldError as error:
+        _keep_trace()
+        if as_json:
+            document(_verb(), error=error.as_json())
+        else:
+            say(str(error))
+        sys.exit(1)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        say("interrupted")
+        sys.exit(INTERRUPTED)
+
+
+def _verb() -> str:
+    return next((a for a in sys.argv[1:] if a in cli.commands), "leftfold")
+
+
+def _keep_trace() -> None:
+    """A person gets the message; whoever digs gets the stack trace, in the project's log directory."""
+    root = next((d for d in (Path.cwd(), *Path.cwd().parents) if (d / "leftfold.toml").is_file()), None)
+    if root is None or not os.access(root, os.W_OK):
+        return
+    log = root / ".leftfold" / "logs" / "errors.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a", encoding="utf-8") as file:
+        file.write(f"--- {clock.now().isoformat()} {' '.join(sys.argv[1:])}\n{traceback.format_exc()}\n")

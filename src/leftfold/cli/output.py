@@ -1,0 +1,30 @@
+"""What every verb prints, and where: people read stderr, programs read one versioned document on stdout."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+from rich.console import Console
+
+VERSION = 1
+
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout, and nothing else there.")
+profile_option = click.option("--profile", help="A profile of leftfold.toml. [default: $LEFTFOLD_PROFILE or local]")
+
+
+def people() -> Console:
+    return Console(stderr=True, highlight=False)
+
+
+def document(verb: str, **content: Any) -> None:
+    click.echo(json.dumps({"version": VERSION, "verb": verb, **content}, ensure_ascii=False, default=str))
+
+
+def say(text: str) -> None:
+    people().print(text, markup=False, soft_wrap=True)
+
+
+def next_step(command: str) -> None:
+    people().print(f"next: [bold]{command}[/]", soft_wrap=True)

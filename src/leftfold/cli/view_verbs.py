@@ -1,0 +1,166 @@
+"""run and get: views at work."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.live import Live
+from rich.table import Table
+
+from leftfold import clock
+from leftfold.cli.output import VERSION, document, json_option, next_step, people, profile_option, say
+
+if TYPE_CHECKING:
+    from leftfold.run.progress import Progress
+
+_SYMBOLS = {"starting": "…", "running": "▶", "caught up": "✓", "stopped": "■", "failed": "✗"}
+# Where there is no terminal to redraw, a line every so often.
+_LINE_EVERY_S = 10.0
+
+
+@click.command()
+@click.option("--views", help="Only these views: a,b. [default: all]")
+@click.option("--until-caught-up", is_flag=True, help="End when all that is in the log now has been applied.")
+@click.option("--fresh", multiple=True, metavar="VIEW", help="Read the log from its start into a new build of VIEW.")
+@profile_option
+@json_option
+def run(views: str | None, until_caught_up: bool, fresh: tuple[str, ...], profile: str | None, as_json: bool) -> None:
+    """Run views on Spark until stopped. SIGTERM and Ctrl-C end it after the current batch."""
+    import leftfold
+
+    app = leftfold.open(profile=profile)
+    names = [n.strip() for n in views.split(",")] if views else list(app.catalog.views)
+    for name in (*names, *fresh):
+        app.catalog.view(name)
+    supervisor = app.supervisor(views=names, until_caught_up=until_caught_up, fresh=fresh)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: supervisor.stop())
+    started = clock.monotonic()
+    ended = supervisor.run(_json_lines()) if as_json else _with_table(supervisor.run)
+    seconds = clock.monotonic() - started
+    failed = [p for p in ended if p.error is not None]
+    if as_json:
+        document("run", views=[p.as_json() for p in ended], seconds=round(seconds, 3))
+    else:
+        _summary(ended, seconds)
+    if failed:
+        raise SystemExit(1)
+
+
+def _with_table(supervise: Callable[[Callable[[list[Progress]], None]], list[Progress]]) -> list[Progress]:
+    console = people()
+    if not console.is_terminal:
+        return supervise(_plain_lines())
+    with Live(console=console, refresh_per_second=4, transient=True) as live:
+        return supervise(lambda progress: live.update(_table(progress)))
+
+
+def _table(progress: Sequence[Progress]) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("", "view", "state", "records/s", "lag", "lag s", "fresh s", "batch", "accepted", "late", "other"):
+        table.add_column(name, justify="left" if name in ("", "view", "state") else "right")
+    for p in progress:
+        counts = p.records()
+        table.add_row(
+            _SYMBOLS[p.state],
+            p.view,
+            p.state,
+            f"{p.rate:,.0f}",
+            _number(p.lag, ",.0f"),
+            _number(p.lag_s, ",.1f"),
+            _number(p.last and p.last.freshness_s, ",.1f"),
+            _number(p.last and p.last.number, "d"),
+            f"{counts['accepted']:,}",
+            f"{counts['late']:,}",
+            f"{counts['future'] + counts['rejected']:,}",
+        )
+    return table
+
+
+def _number(value: float | None, form: str) -> str:
+    return "–" if value is None else format(value, form)
+
+
+def _plain_lines() -> Callable[[list[Progress]], None]:
+    said = {"at": clock.monotonic() - _LINE_EVERY_S + 1.0}
+
+    def look(progress: list[Progress]) -> None:
+        if clock.monotonic() - said["at"] >= _LINE_EVERY_S:
+            said["at"] = clock.monotonic()
+            for p in progress:
+                lag = _number(p.lag, ",.0f")
+                say(f"  {_SYMBOLS[p.state]} {p.view}: {p.state}, {p.records()['accepted']:,} accepted, lag {lag} records")
+
+    return look
+
+
+def _json_lines() -> Callable[[list[Progress]], None]:
+    """One line for every batch that was applied."""
+    seen: dict[str, int] = {}
+
+    def look(progress: list[Progress]) -> None:
+        for p in progress:
+            if p.last is not None and seen.get(p.view) != p.last.number:
+                seen[p.view] = p.last.number
+                click.echo(json.dumps({"version": VERSION, "verb": "run", "event": "batch", **p.as_json()}))
+
+    return look
+
+
+def _summary(ended: Sequence[Progress], seconds: float) -> None:
+    for p in ended:
+        counts = p.records()
+        rest = ", ".join(f"{n:,} {outcome}" for outcome, n in counts.items() if n and outcome != "accepted")
+        say(
+            f"{_SYMBOLS[p.state]} {p.view} {p.state}: {counts['accepted']:,} records accepted"
+            f"{', ' + rest if rest else ''}; {p.tiles:,} tiles written in {p.batches} batches, {seconds:.1f} s"
+        )
+        if p.error is not None:
+            say(str(p.error))
+    if all(p.error is None for p in ended) and ended:
+        next_step(f"leftfold get {ended[0].view} KEY")
+
+
+@click.command()
+@click.argument("view")
+@click.argument("key", nargs=-1, required=True)
+@profile_option
+@json_option
+def get(view: str, key: tuple[str, ...], profile: str | None, as_json: bool) -> None:
+    """The features of one entity, now. KEY is the value, or name=value for each part of a longer key."""
+    import leftfold
+
+    app = leftfold.open(profile=profile)
+    row = app.get(view, **_key(app.reader.definition(view), key))
+    assert row.provenance is not None
+    if as_json:
+        document(
+            "get",
+            view=view,
+            key=list(key),
+            found=row.found,
+            features=row.values,
+            read_at=row.read_at.isoformat(),
+            build=row.provenance.build,
+            batch=row.provenance.batch,
+        )
+        return
+    width = max(len(name) for name in row.values)
+    say(f"{view} {' '.join(key)}" + ("" if row.found else "   (never seen)"))
+    for name, value in row.values.items():
+        click.echo(f"  {name:{width}}  {'–' if value is None else value}")
+    say(f"read at {row.read_at:%Y-%m-%d %H:%M:%S} UTC from build {row.provenance.build}, batch {row.provenance.batch}")
+
+
+def _key(definition: Any, given: tuple[str, ...]) -> dict[str, Any]:
+    parts = dict(zip((k.name for k in definition.keys), given, strict=False)) if len(given) == 1 else {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if equals and any(k.name == name for k in definition.keys):
+            parts[name] = value
+    kinds = {k.name: k.kind for k in definition.keys}
+    return {n: int(v) if kinds[n] == "int" and v.lstrip("-").isdigit() else v for n, v in parts.items()}

@@ -1,0 +1,47 @@
+"""Durations as people write them ("10m", "7d") and as everything here counts them: whole microseconds."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+from leftfold.errors import DeclarationError, Source
+
+SECOND = 1_000_000
+_UNITS = {"ms": 1_000, "s": SECOND, "m": 60 * SECOND, "h": 3_600 * SECOND, "d": 86_400 * SECOND}
+_TEXT = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+
+Duration = str | timedelta
+
+
+def micros(value: Duration, *, option: str, source: Source | None = None) -> int:
+    """`option` names what was being set, for the message."""
+    if isinstance(value, timedelta):
+        result = value // timedelta(microseconds=1)
+    elif match := _TEXT.fullmatch(value.strip().lower()):
+        result = round(float(match[1]) * _UNITS[match[2]])
+    else:
+        raise DeclarationError(
+            "bad-duration",
+            f"{option}={value!r} is not a duration",
+            why="a duration is a number and one of ms, s, m, h, d, or a datetime.timedelta",
+            fix=f'write for example {option}="10m"',
+            source=source,
+        )
+    if result <= 0:
+        raise DeclarationError(
+            "duration-not-positive",
+            f"{option}={value!r} is not longer than nothing",
+            why="a span of time that is empty or negative holds no event",
+            fix=f'write for example {option}="10m"',
+            source=source,
+        )
+    return result
+
+
+def text(us: int) -> str:
+    """The shortest spelling that parses back to the same duration."""
+    for unit in ("d", "h", "m", "s", "ms"):
+        if us % _UNITS[unit] == 0:
+            return f"{us // _UNITS[unit]}{unit}"
+    return f"{us / 1_000}ms"

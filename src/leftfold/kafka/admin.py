@@ -1,0 +1,94 @@
+"""What topics exist, and making new ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, OffsetSpec
+
+from leftfold.errors import LogError
+from leftfold.settings import Kafka
+
+# A healthy cluster answers within a second; this is how long a struggling one may take before we say so.
+TIMEOUT_S = 20.0
+
+
+@dataclass(frozen=True)
+class ObservedTopic:
+    name: str
+    partitions: int
+    replication: int
+    configs: dict[str, str]
+
+
+class Admin:
+    def __init__(self, kafka: Kafka) -> None:
+        self._bootstrap = kafka.bootstrap
+        # Its background noise ("connection refused") is not for a person's terminal: our own errors say it.
+        self._client = AdminClient({**kafka.for_librdkafka(), "log_level": 0})
+
+    def brokers(self) -> int:
+        return len(self._metadata().brokers)
+
+    def topics(self, names: Iterable[str]) -> dict[str, ObservedTopic]:
+        """Those of `names` that exist. Two calls, however many topics."""
+        existing = self._metadata().topics
+        present = [n for n in names if n in existing and existing[n].error is None]
+        resources = [ConfigResource(ConfigResource.Type.TOPIC, n) for n in present]
+        found = self._each(self._client.describe_configs(resources)) if resources else {}
+        configs = {resource.name: {k: str(e.value) for k, e in entries.items()} for resource, entries in found.items()}
+        return {
+            name: ObservedTopic(
+                name,
+                len(existing[name].partitions),
+                min(len(p.replicas) for p in existing[name].partitions.values()),
+                configs[name],
+            )
+            for name in present
+        }
+
+    def end_offsets(self, topic: str, partitions: int) -> dict[int, int]:
+        """The offset after the last committed record of each partition."""
+        wanted = {TopicPartition(topic, p): OffsetSpec.latest() for p in range(partitions)}
+        return {tp.partition: int(r.offset) for tp, r in self._each(self._client.list_offsets(wanted)).items()}
+
+    def create(self, name: str, *, partitions: int, replication: int, configs: dict[str, str]) -> None:
+        new = NewTopic(name, num_partitions=partitions, replication_factor=replication, config=configs)
+        try:
+            self._each(self._client.create_topics([new], operation_timeout=TIMEOUT_S))
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # an earlier try went through after all
+                raise LogError(
+                    "topic-not-created",
+                    f"topic {name} could not be created: {error.args[0].str()}",
+                    why="the cluster refused it",
+                    state="topics before it in the plan exist; running apply again continues",
+                    fix="correct the cause, then leftfold apply --yes",
+                ) from error
+
+    def set_configs(self, name: str, configs: dict[str, str]) -> None:
+        changes = [ConfigEntry(k, v, incremental_operation=AlterConfigOpType.SET) for k, v in configs.items()]
+        resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=changes)
+        self._each(self._client.incremental_alter_configs([resource]))
+
+    def _metadata(self) -> Any:
+        try:
+            return self._client.list_topics(timeout=TIMEOUT_S)
+        except KafkaException as error:
+            raise unreachable(self._bootstrap, error) from error
+
+    def _each(self, futures: dict[Any, Any]) -> dict[Any, Any]:
+        return {key: future.result(timeout=TIMEOUT_S) for key, future in futures.items()}
+
+
+def unreachable(bootstrap: str, error: KafkaException) -> LogError:
+    return LogError(
+        "kafka-unreachable",
+        f"no broker answered at {bootstrap}",
+        why=error.args[0].str(),
+        fix="leftfold status shows what runs; leftfold up starts the local cluster",
+        retriable=True,
+    )

@@ -1,0 +1,215 @@
+"""The local cluster as a whole: up, down, status, logs, reset.
+
+`up` starts what is missing and nothing else, so running it again repairs. One command at a time works on a cluster.
+"""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from leftfold import clock, jars
+from leftfold.errors import LocalError
+from leftfold.local import brokers as kafka
+from leftfold.local import endpoints as record
+from leftfold.local import java, ports, process, redis_server, roster
+from leftfold.local.endpoints import Endpoints, state_dir
+from leftfold.local.exclusive import exclusive
+from leftfold.local.process import Identity
+from leftfold.local.service import Service, failed
+
+Progress = Callable[[str], None]
+READY_S = 90.0  # 8 s here; ten times that for a machine that is busy
+GRACE_S = 15.0  # brokers hand over their partitions; past this they are killed, and recover at the next start
+
+
+def up(root: Path, *, brokers: Literal[1, 3] | None = None, progress: Progress | None = None) -> Endpoints:
+    """Start what is not running and wait until all of it is ready. Repairs a half-dead cluster."""
+    say = progress or (lambda _: None)
+    with exclusive(root, say):
+        java_path = java.find()
+        redis_server.find()
+        for set_name in ("kafka", "registry"):
+            jars.ensure(set_name, say)
+        endpoints = _planned(root, brokers, say)
+        services = {
+            name: roster.service(root, endpoints, name=name, java_path=java_path)
+            for name in ports.of(endpoints.ports)
+            if not endpoints.alive(name)
+        }
+        _format(root, endpoints, services, java_path=java_path, say=say)
+        for service in services.values():
+            endpoints = endpoints.having(service.name, _start(root, service))
+            record.write(root, endpoints)  # after each: an interrupted `up` leaves what `down` can find
+        _await_ready(root, endpoints, services, say)
+        return endpoints
+
+
+def down(root: Path, *, progress: Progress | None = None) -> dict[str, str]:
+    """End every process of this cluster, recorded or not. Name → how it ended."""
+    say = progress or (lambda _: None)
+    with exclusive(root, say):
+        return _down(root, say)
+
+
+def status(root: Path) -> dict[str, Any]:
+    """The processes as they are now. Asks each one; starts and changes nothing."""
+    endpoints = record.last(root)
+    if endpoints is None:
+        return {"state": "down", "bootstrap": None, "registry": None, "redis": None, "processes": []}
+    rows = [_row(root, endpoints, name) for name in ports.of(endpoints.ports)]
+    states = {row["state"] for row in rows}
+    return {
+        "state": "running" if states == {"running"} else "down" if states <= {"down", "dead"} else "degraded",
+        "bootstrap": endpoints.bootstrap,
+        "registry": endpoints.registry_url,
+        "redis": endpoints.redis_url,
+        "processes": rows,
+    }
+
+
+def logs(root: Path, name: str | None = None) -> dict[str, Path]:
+    """The log file of each process, or of one."""
+    home = state_dir(root) / "logs"
+    found = {path.stem: path for path in sorted(home.glob("*.log"))}
+    if name is None:
+        return found
+    if name not in found:
+        known = ", ".join(found) or "there are no logs yet"
+        raise LocalError("no-such-process", f"there is no log of {name}", why=f"known: {known}", fix="leftfold status")
+    return {name: found[name]}
+
+
+def reset(root: Path, *, confirm: str, progress: Progress | None = None) -> dict[str, str]:
+    """Delete the cluster's data: topics, schemas, the store. `confirm` is the name of the project's directory."""
+    if confirm != root.resolve().name:
+        raise LocalError(
+            "reset-not-confirmed",
+            f"reset needs the name of the project directory, {root.resolve().name}, and was given {confirm!r}",
+            why="it deletes every topic, schema and stored feature of the local cluster, and there is no undo",
+            fix=f"leftfold reset --yes {root.resolve().name}",
+        )
+    say = progress or (lambda _: None)
+    with exclusive(root, say):
+        ended = _down(root, say)
+        if state_dir(root).exists():
+            shutil.rmtree(state_dir(root))
+    return ended
+
+
+def _planned(root: Path, brokers: Literal[1, 3] | None, say: Progress) -> Endpoints:
+    """What the cluster is going to be, written down before anything starts."""
+    endpoints = record.last(root)
+    if endpoints is None:
+        endpoints = Endpoints(_new_cluster_id(), ports.fresh(brokers or 3))
+    there = len(endpoints.ports.brokers)
+    if brokers not in (None, there):
+        raise LocalError(
+            "brokers-differ",
+            f"this cluster has {there} brokers, and {brokers} were asked for",
+            why="the controllers' quorum is fixed when the directories are formatted",
+            fix=f"leftfold up, or leftfold reset and then leftfold up --brokers {brokers}",
+        )
+    _end_strays(root, endpoints, say)
+    moved = ports.rechosen(endpoints)
+    if moved.ports.controllers != endpoints.ports.controllers:
+        # Living brokers have the old address of the quorum in their settings.
+        say("a controller's port was taken by another program; all brokers get new settings")
+        living = [identity for name, identity in endpoints.processes.items() if roster.is_broker(name)]
+        process.end(living, grace_s=GRACE_S)
+    record.write(root, moved)
+    return moved
+
+
+def _new_cluster_id() -> str:
+    """A uuid as Kafka writes one; a leading dash would look like an option to StorageTool."""
+    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()).startswith("-"):
+        continue
+    return text
+
+
+def _end_strays(root: Path, endpoints: Endpoints, say: Progress) -> None:
+    strays = roster.strays(root, endpoints)
+    if strays:
+        say(f"ending what an interrupted start left behind: {', '.join(sorted(strays.values()))}")
+        process.end(strays, grace_s=GRACE_S)
+
+
+def _down(root: Path, say: Progress) -> dict[str, str]:
+    endpoints = record.last(root)
+    ours = {identity: name for name, identity in endpoints.processes.items()} if endpoints else {}
+    ours |= roster.strays(root, endpoints)
+    living = [name for identity, name in ours.items() if process.alive(identity)]
+    if living:
+        say(f"ending {', '.join(sorted(living))}")
+    ended = process.end(ours, grace_s=GRACE_S)
+    if endpoints:
+        record.write(root, replace(endpoints, processes={}))
+    return {ours[identity]: how for identity, how in ended.items()}
+
+
+def _format(root: Path, endpoints: Endpoints, services: dict[str, Service], *, java_path: str, say: Progress) -> None:
+    new = [one for name, one in services.items() if roster.is_broker(name) and not kafka.formatted(one)]
+    if not new:
+        return
+    say("formatting the brokers' directories")
+    argv = kafka.format_argv(cluster_id=endpoints.cluster_id, java_path=java_path)
+    running = [_start(root, replace(service, argv=argv)) for service in new]
+    process.wait_until(lambda: not any(map(process.alive, running)), timeout_s=READY_S)
+    for service in new:
+        if not kafka.formatted(service):
+            raise kafka.unformatted(service)
+
+
+def _start(root: Path, service: Service) -> Identity:
+    return process.start(
+        service.argv,
+        mark=f"{roster.mark(root)}{service.name}",
+        directory=service.directory,
+        log=service.log,
+        environment=service.environment,
+    )
+
+
+def _await_ready(root: Path, endpoints: Endpoints, services: dict[str, Service], say: Progress) -> None:
+    """All of the cluster, also what was running before: a broker is ready when it sees the others."""
+    began = clock.monotonic()
+    pending = list(ports.of(endpoints.ports))
+    if services:
+        say(f"starting {', '.join(services)}")
+
+    def all_ready() -> bool:
+        for name in tuple(pending):
+            if not endpoints.alive(name):
+                raise failed(name, roster.log_of(root, name), "stopped while it started")
+            if roster.ready(endpoints, name):
+                pending.remove(name)
+                if name in services:
+                    say(f"{name} is ready after {clock.monotonic() - began:.1f} s")
+        return not pending
+
+    if not process.wait_until(all_ready, timeout_s=READY_S):
+        raise failed(pending[0], roster.log_of(root, pending[0]), f"is not ready after {READY_S:g} s")
+
+
+def _row(root: Path, endpoints: Endpoints, name: str) -> dict[str, Any]:
+    identity = endpoints.processes.get(name)
+    living = endpoints.alive(name)
+    if identity is None:
+        state = "down"
+    elif not living:
+        state = "dead"
+    else:
+        state = "running" if roster.answers(endpoints, name) else "not answering"
+    return {
+        "name": name,
+        "state": state,
+        "pid": identity.pid if identity and living else None,
+        "port": ports.of(endpoints.ports)[name][0],
+        "log": str(roster.log_of(root, name)),
+    }

@@ -1,0 +1,109 @@
+"""Checks of the machine and the local cluster, each with what to do about it. Changes nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from leftfold import jars
+from leftfold.errors import LocalError
+from leftfold.local import cluster, java, ports, redis_server
+from leftfold.local import endpoints as record
+
+ROOM_BYTES = 2_000_000_000  # brokers with the tutorial's data, Spark's checkpoints, and as much again
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the doctor. `idle` is neither right nor wrong: not running, or not needed now."""
+
+    name: str
+    verdict: Literal["ok", "wrong", "idle"]
+    detail: str
+    fix: str | None = None
+
+
+def examine(root: Path | None) -> list[Check]:
+    """All checks; without a project only those of the machine."""
+    machine = [_java(), *_jars(), _maven(), _redis(), _disk(root or Path.cwd())]
+    return machine + (_cluster(root) if root else [Check("project", "idle", "not inside a project", "leftfold init")])
+
+
+def _java() -> Check:
+    try:
+        path = java.find()
+    except LocalError as error:
+        return Check("java", "wrong", f"{error.what}: {error.why}", error.fix)
+    return Check("java", "ok", f"Java {java.version(path)} at {path}")
+
+
+def _jars() -> list[Check]:
+    unverified = set(jars.unverified())
+    return [
+        Check(f"jars: {name}", "wrong", "not fetched or not verified", "python -m leftfold.jars fetch")
+        if name in unverified
+        else Check(f"jars: {name}", "ok", f"{len(files)} verified in {jars.directory(name)}")
+        for name, files in jars.locked().items()
+    ]
+
+
+def _maven() -> Check:
+    if path := shutil.which("mvn"):
+        return Check("mvn", "ok", path)
+    if not jars.unverified():
+        return Check("mvn", "idle", "not on the PATH, and not needed: every jar is here")
+    return Check("mvn", "wrong", "not on the PATH", "install Maven (`apt install maven`, `brew install maven`)")
+
+
+def _redis() -> Check:
+    try:
+        path = redis_server.find()
+    except LocalError as error:
+        return Check("redis-server", "wrong", error.why, error.fix)
+    ran = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+    version = re.search(r"v=([\d.]+)", ran.stdout)
+    return Check("redis-server", "ok", f"{version[1] if version else 'unknown version'} at {path}")
+
+
+def _disk(at: Path) -> Check:
+    free = shutil.disk_usage(at).free
+    detail = f"{free / 1e9:.0f} GB free at {at}"
+    if free < ROOM_BYTES:
+        return Check("disk", "wrong", detail, f"free {(ROOM_BYTES - free) / 1e9:.1f} GB, or leftfold reset")
+    return Check("disk", "ok" if os.access(at, os.W_OK) else "wrong", detail, f"make {at} writable")
+
+
+def _cluster(root: Path) -> list[Check]:
+    seen = cluster.status(root)
+    if not seen["processes"]:
+        return [Check("cluster", "idle", "not running", "leftfold up")]
+    return [_ports(root), *map(_process, seen["processes"])]
+
+
+def _ports(root: Path) -> Check:
+    endpoints = record.last(root)
+    held = ports.of(endpoints.ports) if endpoints else {}
+    taken = [
+        port
+        for name, mine in held.items()
+        for port in mine
+        if endpoints and not endpoints.alive(name) and not ports.free(port)
+    ]
+    if taken:
+        numbers = ", ".join(map(str, taken))
+        return Check("ports", "idle", f"taken by another program: {numbers}; the next up chooses others", "leftfold up")
+    return Check("ports", "ok", "ours or free")
+
+
+def _process(row: dict[str, Any]) -> Check:
+    name, state = row["name"], row["state"]
+    if state == "running":
+        return Check(name, "ok", f"pid {row['pid']}, port {row['port']}")
+    if state == "down":
+        return Check(name, "idle", "not running", "leftfold up")
+    return Check(name, "wrong", f"{state}; see {row['log']}", "leftfold up" if state == "dead" else "leftfold down, up")

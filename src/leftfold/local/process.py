@@ -1,0 +1,132 @@
+"""Child processes that outlive the command which started them.
+
+A process is its pid and the moment it started, so a recycled pid is never mistaken for ours, let alone killed.
+Every child also carries a mark in its environment: one whose record was lost (the starter died) is still found.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from leftfold import clock
+
+MARK = "LEFTFOLD_LOCAL"
+POLL_S = 0.05  # a tenth of what a person notices; a poll costs microseconds
+KEPT_ENVIRONMENT = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR")  # JAVA_TOOL_OPTIONS could open a JMX port
+_PROC = Path("/proc")
+_children: dict[int, subprocess.Popen[bytes]] = {}  # ours to reap: an unreaped child looks alive to its group
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """One process and no other."""
+
+    pid: int
+    started: str
+
+
+def start(argv: Sequence[str], *, mark: str, directory: Path, log: Path, environment: Mapping[str, str]) -> Identity:
+    """Start a child in a session of its own (a Ctrl-C here does not reach it), its output in `log`.
+
+    The log of the start before is kept next to it, as NAME.log.1.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
+    if log.exists():
+        log.replace(log.with_name(f"{log.name}.1"))
+    kept = {name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ}
+    with log.open("ab") as output:
+        child = subprocess.Popen(
+            argv,
+            cwd=directory,
+            env={**kept, **environment, MARK: mark},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    _children[child.pid] = child
+    return Identity(child.pid, _started(child.pid) or "gone")
+
+
+def alive(identity: Identity) -> bool:
+    """Whether this very process still runs. A zombie does not."""
+    child = _children.get(identity.pid)
+    if child is not None and child.poll() is not None:
+        del _children[identity.pid]
+    return _started(identity.pid) == identity.started
+
+
+def marked(prefix: str) -> dict[Identity, str]:
+    """Processes whose mark begins with `prefix`, with the rest of the mark. Empty where there is no /proc."""
+    found: dict[Identity, str] = {}
+    wanted = f"{MARK}={prefix}".encode()
+    for entry in _PROC.glob("[0-9]*"):
+        try:
+            variables = (entry / "environ").read_bytes().split(b"\0")
+        except OSError:  # another user's, or gone meanwhile
+            continue
+        pid = int(entry.name)
+        for variable in variables:
+            if variable.startswith(wanted) and (started := _started(pid)):
+                found[Identity(pid, started)] = os.fsdecode(variable[len(wanted) :])
+    return found
+
+
+def end(identities: Iterable[Identity], *, grace_s: float) -> dict[Identity, str]:
+    """Ask all to end, wait together, kill what is left. Says of each how it ended: `ended` or `killed`."""
+    living = [identity for identity in identities if alive(identity)]
+    for identity in living:
+        _signal(identity, signal.SIGTERM)
+    wait_until(lambda: not any(map(alive, living)), timeout_s=grace_s)
+    stubborn = [identity for identity in living if alive(identity)]
+    for identity in stubborn:
+        _signal(identity, signal.SIGKILL)
+    wait_until(lambda: not any(map(alive, stubborn)), timeout_s=grace_s)
+    return {identity: "killed" if identity in stubborn else "ended" for identity in living}
+
+
+def wait_until(condition: Callable[[], bool], *, timeout_s: float) -> bool:
+    """Poll a condition until it holds or the time is up; says which."""
+    deadline = clock.monotonic() + timeout_s
+    while not condition():
+        if clock.monotonic() > deadline:
+            return False
+        time.sleep(POLL_S)
+    return True
+
+
+def _signal(identity: Identity, number: signal.Signals) -> None:
+    """To the whole group: the child leads its session, so its pid is its group's number."""
+    try:
+        os.killpg(identity.pid, number)
+    except ProcessLookupError:  # it ended between the look and the signal
+        return
+
+
+def _started(pid: int) -> str | None:
+    """When the process began, in a form that is only compared; None if it is gone or a zombie."""
+    if not _PROC.joinpath("self").exists():
+        return _started_without_proc(pid)
+    try:
+        # The name in parentheses may hold spaces and parentheses; what follows the last one is fields 3 and up.
+        fields = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    if fields[0] in "ZX" and int(fields[17]) <= 1:  # a killed JVM is a zombie while its other threads still hold ports
+        return None
+    boot = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return f"{boot}/{fields[19]}"  # field 22: ticks since boot, which alone could repeat after a reboot
+
+
+def _started_without_proc(pid: int) -> str | None:
+    """macOS: ps knows it to the second."""
+    ran = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    state, _, started = ran.stdout.strip().partition(" ")
+    return None if not started or state.startswith("Z") else started.strip()

@@ -1,0 +1,37 @@
+"""What the cluster looks like now: one pass, batched calls, read-only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from leftfold.kafka.admin import Admin, ObservedTopic
+from leftfold.kafka.registry import SchemaRegistry, subject_of
+from leftfold.settings import Profile
+from leftfold.spec.catalog import Catalog
+from leftfold.spec.schema import avro_schema
+
+
+@dataclass(frozen=True)
+class ObservedSubject:
+    compatibility: str | None
+    registered: bool  # the declared schema is already there
+    accepted: bool  # ... or would be taken
+
+
+@dataclass(frozen=True)
+class Observed:
+    brokers: int
+    topics: dict[str, ObservedTopic]
+    subjects: dict[str, ObservedSubject]
+
+
+def observe(catalog: Catalog, profile: Profile, admin: Admin, registry: SchemaRegistry) -> Observed:
+    names = {profile.topic_name(name): topic for name, topic in catalog.topics.items()}
+    subjects = {}
+    for name, topic in names.items():
+        subject, schema = subject_of(name), avro_schema(topic.event)
+        registered = registry.id_of(subject, schema) is not None
+        subjects[subject] = ObservedSubject(
+            registry.compatibility(subject), registered, registered or registry.accepts(subject, schema)
+        )
+    return Observed(admin.brokers(), admin.topics(names), subjects)

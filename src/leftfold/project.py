@@ -1,0 +1,292 @@
+"""A project directory: leftfold.toml, its profiles and the declarations it lists.
+
+`open` opens no connection; each verb of the command line is one thin method of `App`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import tomllib
+import traceback
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from dotenv import dotenv_values
+from pydantic import ValidationError
+
+from leftfold.errors import DeclarationError, LeftfoldError, ProjectError, Source
+from leftfold.settings import Kafka, Online, Profile, Registry, resolve_environment
+from leftfold.spec.catalog import Catalog
+from leftfold.spec.collector import collecting
+from leftfold.spec.features import Features
+
+if TYPE_CHECKING:
+    from leftfold.kafka.admin import Admin
+    from leftfold.kafka.producer import Producer
+    from leftfold.kafka.registry import SchemaRegistry
+    from leftfold.local.endpoints import Endpoints
+    from leftfold.plan.steps import Plan, Step
+    from leftfold.run.supervisor import Supervisor
+    from leftfold.store.reader import Reader, Row
+
+FILE = "leftfold.toml"
+R = TypeVar("R", bound=Features)
+
+
+def find_root(start: Path | None = None) -> Path:
+    """The nearest directory upwards that holds a leftfold.toml."""
+    start = (start or Path.cwd()).resolve()
+    for directory in (start, *start.parents):
+        if (directory / FILE).is_file():
+            return directory
+    raise ProjectError(
+        "no-project",
+        f"there is no {FILE} in {start} or above it",
+        why="a project is a directory with that file",
+        fix="cd into a project, or make one: leftfold init shop",
+    )
+
+
+def open(path: str | Path | None = None, *, profile: str | None = None) -> App:
+    """The project at `path` (or around the current directory). Nothing is connected and no declaration loaded yet."""
+    root = find_root(Path(path) if path is not None else None)
+    return App(root, profile)
+
+
+class App:
+    """One project under one profile."""
+
+    def __init__(self, root: Path, profile: str | None = None) -> None:
+        self.root = root
+        self._document = _read(root / FILE)
+        self.name: str = self._document["project"]["name"]
+        self.profile = _profile(root, self._document, profile)
+
+    @cached_property
+    def _loaded(self) -> tuple[Catalog, list[DeclarationError]]:
+        return Catalog.of(_declared(self.root, self._document["project"]["declarations"]))
+
+    @property
+    def problems(self) -> list[DeclarationError]:
+        return self._loaded[1]
+
+    @property
+    def catalog(self) -> Catalog:
+        if self.problems:
+            raise self.problems[0]
+        return self._loaded[0]
+
+    # Where things are ------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> Path:
+        return self.root / ".leftfold"
+
+    @property
+    def log_directory(self) -> Path:
+        return self.state / "logs"
+
+    @property
+    def checkpoints(self) -> str:
+        return self.profile.checkpoints or str(self.state / self.profile.name / "checkpoints")
+
+    @cached_property
+    def kafka(self) -> Kafka:
+        return self.profile.kafka or Kafka(bootstrap=self._endpoints().bootstrap)
+
+    @cached_property
+    def registry(self) -> Registry:
+        return self.profile.registry or Registry(url=self._endpoints().registry_url)
+
+    @cached_property
+    def online(self) -> Online:
+        return self.profile.online or Online.model_validate({"url": self._endpoints().redis_url})
+
+    def _endpoints(self) -> Endpoints:
+        from leftfold.local import endpoints
+
+        return endpoints.read(self.root)
+
+    # Verbs -----------------------------------------------------------------------------------------------------
+
+    def plan(self) -> Plan:
+        from leftfold.plan.observe import observe
+        from leftfold.plan.steps import plan
+
+        return plan(self.catalog, self.profile, observe(self.catalog, self.profile, *self.log))
+
+    @cached_property
+    def log(self) -> tuple[Admin, SchemaRegistry]:
+        from leftfold.kafka.admin import Admin
+        from leftfold.kafka.registry import SchemaRegistry
+
+        return Admin(self.kafka), SchemaRegistry(self.registry)
+
+    def apply(self, plan: Plan) -> Iterator[Step]:
+        return plan.apply(*self.log)
+
+    def producer(self, topic: str) -> Producer:
+        """A typed producer for a declared topic; use it in a `with` block."""
+        from leftfold.kafka.producer import Producer
+
+        return Producer(self.catalog.topic(topic), self.profile.topic_name(topic), self.kafka, self.log[1])
+
+    def supervisor(
+        self, *, views: Sequence[str] = (), until_caught_up: bool = False, fresh: Sequence[str] = ()
+    ) -> Supervisor:
+        """All views of the project, or those named, ready to run. Starts no JVM yet."""
+        from leftfold.run.supervisor import Engines, Options, Supervisor
+
+        options = Options(
+            views=tuple(views) or tuple(self.catalog.views),
+            until_caught_up=until_caught_up,
+            fresh=frozenset(fresh),
+            checkpoints=self.checkpoints,
+            locks=self.state / self.profile.name / "locks",
+            log_file=self.log_directory / "spark.log",
+            application=f"leftfold {self.name}",
+        )
+        engines = Engines(self.kafka, self.online, *self.log)
+        return Supervisor(self.catalog, self.profile, engines, options)
+
+    @cached_property
+    def reader(self) -> Reader:
+        from leftfold.store.reader import Reader
+
+        return Reader(self.online.url.get_secret_value(), self.profile.namespace)
+
+    @overload
+    def get(self, view: type[R], /, **key: Any) -> R: ...
+    @overload
+    def get(self, view: str, /, **key: Any) -> Row: ...
+    def get(self, view: type[R] | str, /, **key: Any) -> R | Row:
+        """The features of one entity, now. By class they are typed; by name the store's manifest alone is used."""
+        if isinstance(view, str):
+            return self.reader.get(view, key)
+        return self.reader.get_as(view, key)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        document = tomllib.loads(path.read_text())
+    except tomllib.TOMLDecodeError as error:
+        raise ProjectError(
+            "bad-toml",
+            f"{FILE} cannot be read: {error}",
+            why="it is not valid TOML",
+            fix="correct that line",
+        ) from error
+    project = document.get("project")
+    shaped = (
+        isinstance(project, dict)
+        and set(project) == {"name", "declarations"}
+        and isinstance(project["name"], str)
+        and isinstance(project["declarations"], list)
+    )
+    if not shaped or set(document) - {"project", "profile"}:
+        raise ProjectError(
+            "bad-project",
+            f"{FILE} needs [project] with name and declarations, and holds otherwise only [profile.NAME]",
+            why="these say what the project is called and which Python files declare its events and views",
+            fix='write [project], name = "shop", declarations = ["streams.py"]',
+        )
+    return document
+
+
+def _profile(root: Path, document: dict[str, Any], asked: str | None) -> Profile:
+    environment = {**{k: v or "" for k, v in dotenv_values(root / ".env").items()}, **os.environ}
+    name = asked or environment.get("LEFTFOLD_PROFILE") or "local"
+    profiles = document.get("profile", {})
+    if name != "local" and name not in profiles:
+        raise ProjectError(
+            "unknown-profile",
+            f"{FILE} has no [profile.{name}]",
+            why=f"it has {', '.join(sorted({'local', *profiles}))}",
+            fix=f"choose one of these, or add [profile.{name}]",
+        )
+    missing: list[str] = []
+    settings = resolve_environment(profiles.get(name, {}), environment, missing)
+    if missing:
+        raise ProjectError(
+            "environment-missing",
+            f"profile {name} needs the environment variable {missing[0]}",
+            why=f'{FILE} says "env:{missing[0]}", and neither the environment nor .env has it',
+            fix=f"export {missing[0]}=..., or put it into .env",
+        )
+    try:
+        profile = Profile.model_validate({"name": name, **settings})
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ProjectError(
+            "bad-profile",
+            f"{FILE}: [profile.{name}] {where}: {first['msg'].lower()}",
+            why="a setting that is unknown or of the wrong type would be ignored or guessed",
+            fix=f"correct {where}; the settings stand in docs/reference/project.md",
+        ) from error
+    named = [part for part in ("kafka", "registry", "online") if getattr(profile, part) is not None]
+    if named and len(named) < 3:
+        raise ProjectError(
+            "half-profile",
+            f"{FILE}: [profile.{name}] names {' and '.join(named)}, but not all of kafka, registry and online",
+            why="records, schemas and features of one profile belong together",
+            fix="name all three, or none of them for the local cluster",
+        )
+    return profile
+
+
+def _declared(root: Path, files: list[str]) -> list[Any]:
+    """Run the project's files with the project directory importable, and collect what they declare."""
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file and Path(file).is_relative_to(root) and not Path(file).is_relative_to(root / ".venv"):
+            del sys.modules[name]  # so that a second load sees its declarations again
+    sys.path.insert(0, str(root))
+    try:
+        with collecting() as declared:
+            for file in files:
+                _execute(root / file)
+    finally:
+        sys.path.remove(str(root))
+    return declared
+
+
+def _execute(path: Path) -> None:
+    if path.stem in sys.modules and getattr(sys.modules[path.stem], "__file__", None) == str(path):
+        return  # already imported by an earlier file of the list
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if not path.is_file() or spec is None or spec.loader is None:
+        raise ProjectError(
+            "no-declarations",
+            f"{FILE} lists {path.name}, which is not there",
+            why=f"there is no file {path}",
+            fix="create it, or correct the list",
+        )
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except LeftfoldError:
+        del sys.modules[path.stem]
+        raise
+    except Exception as error:  # noqa: BLE001 # it is the user's code: anything can come out of it
+        del sys.modules[path.stem]
+        raise DeclarationError(
+            "declarations-failed",
+            f"{path.name} could not be loaded: {type(error).__name__}: {error}",
+            why="its code raised an error of its own",
+            fix=f"python {path.name} shows the whole trace",
+            source=_blame(error, path),
+        ) from error
+
+
+def _blame(error: Exception, path: Path) -> Source:
+    if isinstance(error, SyntaxError) and error.lineno:
+        return Source(error.filename or str(path), error.lineno)
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
+    return Source(str(path), (frames[-1].lineno or 1) if frames else 1)
+

@@ -1,0 +1,197 @@
+"""A definition as one stateful operator: no Python per record, no second meaning.
+
+Every record becomes one row per step (its tiles) and one ledger row (what happened to it, per partition); all are
+folded by the same aggregation, so the ledger's counts are exactly-once because they are state.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import and_, or_
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from leftfold.fold import columns, expressions
+from leftfold.fold.definition import Definition
+from leftfold.fold.durations import SECOND
+from leftfold.fold.expressions import Both, Compare, Expression, FieldRef, Length
+from leftfold.fold.values import Kind
+
+# The broom sweeps state this much later than any accepted record could need it: brokers' clocks differ and
+# partitions are read unevenly, and late eviction costs only state rows.
+SLACK = 3_600 * SECOND
+_NEVER = "9999-12-31"
+_INT64 = float(2**63)
+
+
+def broom_delay_ms(definition: Definition) -> int:
+    return (definition.lateness + SLACK) // 1_000
+
+
+def tiles(records: DataFrame, definition: Definition) -> DataFrame:
+    """entity, step (µs; 0 for a ledger row), tile_end, p0…pn, records, newest_log, newest_event, next_offset."""
+    delay = broom_delay_ms(definition)
+    event_us = F.unix_micros(F.col(f"event.{definition.time}"))
+    log_us = F.unix_micros(F.col("log_time"))
+    fields = {name: F.col(f"event.{name}").alias(name) for name in sorted(definition.fields() - {definition.time})}
+    seen = (
+        records.withWatermark("log_time", f"{delay} milliseconds")
+        .withColumn("log_us", log_us)
+        .withColumn("event_us", event_us)
+        .select(
+            "partition",
+            "offset",
+            "log_us",
+            "log_time",
+            "event_us",
+            F.col("event_us").alias(definition.time),
+            *fields.values(),
+            _outcome(definition).alias("outcome"),
+        )
+    )
+    rows = seen.withColumn("row", F.explode(_rows(definition))).withColumns(
+        {
+            "entity": F.col("row.entity"),
+            "step": F.col("row.step"),
+        }
+    )
+    # The tile's end is what state is evicted by; computing it lost the watermark's mark, so it is put back.
+    marked = F.col("row.tile_end").alias("tile_end", metadata={"spark.watermarkDelayMs": delay})
+    partials = [_aggregate(c).alias(f"p{i}") for i, c in enumerate(definition.columns)]
+    return (
+        rows.select("*", marked)
+        .groupBy("entity", "step", "tile_end")
+        .agg(
+            *partials,
+            F.count(F.lit(1)).alias("records"),
+            F.max("log_us").alias("newest_log"),
+            F.max("event_us").alias("newest_event"),
+            F.max("offset").alias("newest_offset"),
+        )
+    )
+
+
+def _outcome(definition: Definition) -> Column:
+    """What becomes of a record: accepted, late, future or rejected. Stateless, so the same live and on replay."""
+    event_us, log_us = F.col("event_us"), F.col("log_us")
+    good = [event_us.isNotNull(), F.col("broker_time")]
+    for key in definition.keys:
+        good.append(F.col(f"event.{key.name}").isNotNull())
+    for name, kind in sorted(_kinds(definition).items()):
+        field = F.col(f"event.{name}")
+        if kind == "string":  # text that is no UTF-8 could be neither stored nor read
+            good.append(F.coalesce(F.is_valid_utf8(field), F.lit(True)))
+        elif kind == "float":
+            good.append(F.coalesce(~F.isnan(field) & (F.abs(field) != F.lit(float("inf"))), F.lit(True)))
+    for rule in definition.rules:
+        good.append(F.coalesce(_condition(rule, prefix="event."), F.lit(True)))
+    return (
+        F.when(~F.coalesce(reduce(and_, good), F.lit(False)), F.lit("rejected"))
+        .when(event_us < log_us - F.lit(definition.lateness), F.lit("late"))
+        .when(event_us > log_us + F.lit(definition.future), F.lit("future"))
+        .otherwise(F.lit("accepted"))
+    )
+
+
+def _kinds(definition: Definition) -> dict[str, Kind]:
+    """The kind of every field the view reads, from wherever it is read."""
+    kinds: dict[str, Kind] = {k.name: k.kind for k in definition.keys}
+
+    def visit(expression: Expression) -> None:
+        match expression:
+            case FieldRef(name, kind):
+                kinds[name] = kind
+            case Compare(_, left, right):
+                visit(left)
+                if isinstance(right, FieldRef):
+                    visit(right)
+            case Length(_, field, _):
+                visit(field)
+            case Both(_, left_side, right_side):
+                visit(left_side)
+                visit(right_side)
+
+    for column in definition.columns:
+        if column.field:
+            kinds[column.field] = column.kind
+        if column.where is not None:
+            visit(column.where)
+    for rule in definition.rules:
+        visit(rule)
+    return kinds
+
+
+def _rows(definition: Definition) -> Column:
+    event_us = F.col("event_us")
+    texts = [F.col(k.name).cast("string") for k in definition.keys]
+    if len(texts) == 1:
+        entity = texts[0]
+    else:
+        entity = F.concat(*(part for t in texts for part in (F.octet_length(t).cast("string"), F.lit(":"), t)))
+    ledger = F.struct(
+        F.concat_ws(":", F.col("partition").cast("string"), F.col("outcome")).alias("entity"),
+        F.lit(0).cast("long").alias("step"),
+        F.lit(_NEVER).cast("timestamp").alias("tile_end"),
+    )
+    own = [
+        F.struct(
+            entity.alias("entity"),
+            F.lit(step).cast("long").alias("step"),
+            F.timestamp_micros(event_us - F.pmod(event_us, F.lit(step)) + F.lit(step)).alias("tile_end"),
+        )
+        for step in definition.steps
+    ]
+    return F.when(F.col("outcome") == "accepted", F.array(*own, ledger)).otherwise(F.array(ledger))
+
+
+def _aggregate(column: columns.Column) -> Column:
+    where = None if column.where is None else _condition(column.where)
+    if column.field is None:
+        return F.count(F.lit(1)) if where is None else F.count(F.when(where, F.lit(1)))
+    value = F.col(column.field)
+    if column.aggregate == "last":
+        present = value.isNotNull() if where is None else value.isNotNull() & where
+        position = F.struct(F.col("event_us"), F.col("partition"), F.col("offset"))
+        return F.max_by(value, F.when(present, position))
+    units = value.cast("decimal(19,0)") if column.kind == "int" else _float_units(value, column.scale)
+    return F.sum(units if where is None else F.when(where, units))
+
+
+def _float_units(value: Column, scale: int) -> Column:
+    """The same IEEE operations as fold.columns.units, so that both give the same integer."""
+    scaled = value * F.lit(float(10**scale)) + F.lit(0.5)
+    fits = F.abs(scaled) < F.lit(_INT64)
+    whole = F.floor(F.when(fits, scaled)).cast("decimal(19,0)")
+    overflow = F.lit(str(columns.OVERFLOW)).cast("decimal(38,0)")
+    return F.when(fits, whole.cast("decimal(38,0)")).when(value.isNotNull(), overflow)
+
+
+_OPERATORS = {
+    "=": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+}
+
+
+def _condition(expression: Expression, prefix: str = "") -> Column:
+    match expression:
+        case Compare(op, left, None):
+            column = F.col(prefix + left.name)
+            return column.isNull() if op == "=" else column.isNotNull()
+        case Compare(op, left, right):
+            other = F.col(prefix + right.name) if isinstance(right, FieldRef) else F.lit(right)
+            compared: Column = _OPERATORS[op](F.col(prefix + left.name), other)
+            return compared
+        case Length(op, field, bound):
+            measured: Column = _OPERATORS[op](F.char_length(F.col(prefix + field.name)), F.lit(bound))
+            return measured
+        case Both(op, left_side, right_side):
+            sides = (_condition(left_side, prefix), _condition(right_side, prefix))
+            return reduce(and_ if op == "and" else or_, sides)
+    raise TypeError(f"not an expression: {expressions.to_json(expression)!r}")
+
+

@@ -1,0 +1,202 @@
+"""Events: what happened, typed once.
+
+`Click.price` is a field reference at run time and a `float` to a type checker, so a misspelt field is found by both.
+"""
+
+from __future__ import annotations
+
+import difflib
+import types
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar, Union, dataclass_transform, get_args, get_origin
+
+import annotated_types
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic._internal._model_construction import ModelMetaclass  # pydantic names no public metaclass to build on
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from leftfold.errors import DeclarationError, Source, caller
+from leftfold.fold.expressions import Compare, Expression, FieldRef, Length, to_micros
+from leftfold.fold.values import Kind
+
+_KINDS: dict[Any, Kind] = {
+    str: "string",
+    int: "int",
+    float: "float",
+    bool: "bool",
+    datetime: "datetime",
+    bytes: "bytes",
+}
+_BOUNDS = {annotated_types.Gt: ">", annotated_types.Ge: ">=", annotated_types.Lt: "<", annotated_types.Le: "<="}
+
+
+class UnknownFieldError(DeclarationError, AttributeError):
+    """Also an AttributeError, so that `hasattr` and pydantic's own look-ups keep working."""
+
+
+@dataclass(frozen=True)
+class EventField:
+    name: str
+    kind: Kind
+    optional: bool
+    repeated: bool  # list[kind]
+    default: Any  # PydanticUndefined if the field is required
+    rules: tuple[Expression, ...]
+
+    @property
+    def required(self) -> bool:
+        return self.default is PydanticUndefined
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(Field, PrivateAttr))
+class EventMeta(ModelMetaclass):
+    """Makes `Click.price` a reference. The `__getattr__` is hidden from checkers, which else would accept any name."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(cls, name: str) -> Any:
+            fields = cls.__dict__.get("__leftfold_fields__")
+            if fields is None or name.startswith("_"):
+                return super().__getattr__(name)
+            if name in fields:
+                return FieldRef(name, fields[name].kind, cls)
+            raise unknown_field(cls, name, caller())
+
+
+class Event(BaseModel, metaclass=EventMeta):
+    """Base of every event. Values are frozen, unknown fields refused, floats finite, datetimes aware."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    __leftfold_fields__: ClassVar[dict[str, EventField]]
+    __leftfold_source__: ClassVar[Source]
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        source = caller()
+        _refuse_validators(cls, source)
+        cls.__leftfold_source__ = source
+        cls.__leftfold_fields__ = {name: _field(cls, name, info, source) for name, info in cls.model_fields.items()}
+
+    @model_validator(mode="after")
+    def _aware(self) -> Event:
+        for field in type(self).__leftfold_fields__.values():
+            value = getattr(self, field.name)
+            if field.kind == "datetime" and value is not None:
+                for moment in value if field.repeated else (value,):
+                    if moment.tzinfo is None:
+                        raise ValueError(f"{field.name} has no time zone: use datetime.now(timezone.utc)")
+        return self
+
+    def micros(self) -> dict[str, Any]:
+        """The event as the algebra sees it: plain values, times in microseconds."""
+        return {
+            name: to_micros(value) if isinstance(value, datetime) else value for name, value in self.__dict__.items()
+        }
+
+
+def fields_of(event: type[Event]) -> dict[str, EventField]:
+    return event.__leftfold_fields__
+
+
+def reference(event: type[Event], field: Any, *, option: str, source: Source) -> FieldRef:
+    """A field given as `Click.user_id` or, by generated code, as its name."""
+    if isinstance(field, FieldRef):
+        if field.event is not event:
+            owner = field.event.__name__ if field.event else "another event"
+            raise DeclarationError(
+                "field-of-other-event",
+                f"{option}={owner}.{field.name} is not a field of {event.__name__}",
+                why=f"the records it would be read from hold {event.__name__}",
+                fix=f"name a field of {event.__name__}: {', '.join(fields_of(event))}",
+                source=source,
+            )
+        return field
+    if isinstance(field, str):
+        if field not in fields_of(event):
+            raise unknown_field(event, field, source)
+        return FieldRef(field, fields_of(event)[field].kind, event)
+    raise DeclarationError(
+        "not-a-field",
+        f"{option}={field!r} is not a field",
+        why=f"{option}= takes a field of {event.__name__}",
+        fix=f"write for example {option}={event.__name__}.{next(iter(fields_of(event)), 'name')}",
+        source=source,
+    )
+
+
+def unknown_field(event: type[Event], name: str, source: Source) -> UnknownFieldError:
+    names = list(event.__leftfold_fields__)
+    close = difflib.get_close_matches(name, names, n=1)
+    return UnknownFieldError(
+        "unknown-field",
+        f"{event.__name__} has no field {name!r}",
+        why=f"its fields are {', '.join(names)}",
+        fix=f"write {event.__name__}.{close[0]}" if close else f"declare {name} in {event.__name__}",
+        source=source,
+    )
+
+
+def _field(event: type[Event], name: str, info: FieldInfo, source: Source) -> EventField:
+    annotation, optional, repeated = info.annotation, False, False
+    if get_origin(annotation) in (Union, types.UnionType):
+        inner = [a for a in get_args(annotation) if a is not type(None)]
+        optional, annotation = len(inner) == 1, inner[0] if len(inner) == 1 else annotation
+    if get_origin(annotation) is list:
+        repeated, annotation = True, get_args(annotation)[0]
+    kind = _KINDS.get(annotation)
+    if kind is None:
+        raise DeclarationError(
+            "field-type",
+            f"{event.__name__}.{name} has type {getattr(annotation, '__name__', annotation)}",
+            why="a field is str, int, float, bool, datetime or bytes, a list of one of these, or one of these | None: "
+            "types that mean the same in Python, Avro and Spark",
+            fix="use one of these types, or flatten the value into several fields",
+            source=source,
+        )
+    if info.default_factory is not None:
+        raise DeclarationError(
+            "default-factory",
+            f"{event.__name__}.{name} has a default that is computed",
+            why="a schema can only hold a constant default, so old records would read differently from new ones",
+            fix="give a constant default, or none",
+            source=source,
+        )
+    ref = FieldRef(name, kind, event)
+    rules = tuple(_rule(event, ref, repeated, constraint, source) for constraint in info.metadata)
+    return EventField(name, kind, optional, repeated, info.default, rules)
+
+
+def _rule(event: type[Event], ref: FieldRef, repeated: bool, constraint: Any, source: Source) -> Expression:
+    if not repeated and ref.kind in ("int", "float"):
+        for bound, op in _BOUNDS.items():
+            if isinstance(constraint, bound):
+                value = next(iter(vars(constraint).values()))
+                return Compare(op, ref, float(value) if ref.kind == "float" else int(value))
+    if not repeated and ref.kind == "string":
+        if isinstance(constraint, annotated_types.MinLen):
+            return Length(">=", ref, constraint.min_length)
+        if isinstance(constraint, annotated_types.MaxLen):
+            return Length("<=", ref, constraint.max_length)
+    raise _not_portable(event, f"{ref.name} has the rule {constraint!r}", source)
+
+
+def _refuse_validators(event: type[Event], source: Source) -> None:
+    decorators = event.__pydantic_decorators__
+    own = {**decorators.field_validators, **decorators.validators, **decorators.root_validators}
+    names = [*own, *(n for n in decorators.model_validators if n != "_aware")]
+    if names:
+        raise _not_portable(event, f"has the validator {names[0]}", source)
+
+
+def _not_portable(event: type[Event], found: str, source: Source) -> DeclarationError:
+    return DeclarationError(
+        "rule-not-portable",
+        f"{event.__name__} {found}",
+        why="an event's rules decide which records every view accepts, so they must run in Spark too, without Python "
+        "per record: gt, ge, lt, le on numbers, min_length and max_length on strings",
+        fix="express it with one of these, or check it before the event is made",
+        source=source,
+    )

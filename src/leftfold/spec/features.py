@@ -1,0 +1,307 @@
+"""Features: windowed aggregates of a topic by a key, declared as a class.
+
+`Feature[T]` is a descriptor: on the class a reference, on a row that was read a `T`. The class compiles to a
+`fold.Definition`, which is all that any engine ever sees.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ClassVar, Generic, Self, TypeVar, overload
+
+from leftfold.errors import DeclarationError, Source, caller
+from leftfold.fold import expressions
+from leftfold.fold.columns import Aggregate, Column
+from leftfold.fold.compute import compute
+from leftfold.fold.definition import Definition, Key, Windowed
+from leftfold.fold.durations import SECOND, Duration, micros
+from leftfold.fold.expressions import FieldRef, to_micros
+from leftfold.fold.tiles import check_step, step_of
+from leftfold.fold.values import KEY_KINDS, entity_text
+from leftfold.spec import collector
+from leftfold.spec.event import Event, fields_of, reference
+from leftfold.spec.topic import Topic
+
+T = TypeVar("T")
+N = TypeVar("N", int, float)
+
+# An event may be stamped this far ahead of the broker's clock; clocks kept by NTP stay well within it.
+FUTURE_TOLERANCE = 60 * SECOND
+# Decimals kept by a sum of floats: enough for money in any currency and for most measurements.
+SUM_SCALE = 6
+# Up to 9.2e18 / 10**scale fits a record's value; beyond 15 decimals a double has no digits left anyway.
+LARGEST_SCALE = 15
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What a person wrote, before the class tells which event it is about."""
+
+    aggregate: Aggregate
+    field: Any
+    where: expressions.Expression | None
+    window: int
+    step: int
+    scale: int
+
+
+class Feature(Generic[T]):
+    """One feature. Bound to its view when the class is made."""
+
+    name: str
+    owner: type[Features]
+
+    def __init__(self, asked: _Asked, source: Source) -> None:
+        self.asked = asked
+        self.source = source
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, row: None, owner: type) -> Feature[T]: ...
+    @overload
+    def __get__(self, row: object, owner: type) -> T: ...
+    def __get__(self, row: object | None, owner: type) -> Feature[T] | T:
+        if row is None:
+            return self
+        value: T = row.__dict__[self.name]
+        return value
+
+    def __repr__(self) -> str:
+        return f"<feature {getattr(self, 'name', '?')}>"
+
+
+def count(window: Duration, *, where: bool | None = None, step: Duration | None = None) -> Feature[int]:
+    """How many events; 0 when there was none."""
+    return Feature(_asked("count", None, window, where, step, 0), caller())
+
+
+def sum(
+    field: N, window: Duration, *, where: bool | None = None, step: Duration | None = None, scale: int = SUM_SCALE
+) -> Feature[N | None]:
+    """The exact sum of a number, None when there was none. A float is kept to `scale` decimals."""
+    if not 0 <= scale <= LARGEST_SCALE:
+        raise DeclarationError(
+            "sum-scale",
+            f"scale={scale} is not between 0 and {LARGEST_SCALE}",
+            why="a double has about 15 significant digits",
+            fix=f"leave scale= out ({SUM_SCALE}), or choose the decimals of your currency",
+            source=caller(),
+        )
+    return Feature(_asked("sum", field, window, where, step, scale), caller())
+
+
+def last(
+    field: T, window: Duration, *, where: bool | None = None, step: Duration | None = None
+) -> Feature[T | None]:
+    """The newest value that is not missing; of events at one moment, the last in the log."""
+    return Feature(_asked("last", field, window, where, step, 0), caller())
+
+
+def _asked(aggregate: Aggregate, field: Any, window: Duration, where: Any, step: Duration | None, scale: int) -> _Asked:
+    source = caller()
+    length = micros(window, option="window", source=source)
+    chosen = (
+        step_of(length, source=source)
+        if step is None
+        else check_step(length, micros(step, option="step", source=source), source=source)
+    )
+    return _Asked(aggregate, field, expressions.condition(where), length, chosen, scale)
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Which build and batch of a view a value was read from: enough to compute it again."""
+
+    view: str
+    build: str
+    batch: int
+
+
+class Features:
+    """Base of a view of windowed features. A read gives an instance: each feature a plain value."""
+
+    __leftfold_definition__: ClassVar[Definition]
+    __leftfold_topic__: ClassVar[Topic[Any]]
+    __leftfold_source__: ClassVar[Source]
+
+    found: bool  # False if the store has never seen this entity
+    read_at: datetime
+    provenance: Provenance | None  # None for a row that was computed, not read
+
+    def __init_subclass__(cls, *, of: Topic[Any], by: Any, name: str | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        source = caller()
+        cls.__leftfold_source__ = source
+        cls.__leftfold_topic__ = of
+        cls.__leftfold_definition__ = _define(cls, of, by, name or _snake(cls.__name__), source)
+        collector.declare(cls)
+
+    @classmethod
+    def compute(cls, events: Iterable[Event], *, at: datetime, **key: Any) -> Self:
+        """Fold events here, without any engine: the same meaning as the live view, for unit tests.
+
+        Events of other entities are left out; with events of one entity only, the key may be omitted.
+        """
+        definition = cls.__leftfold_definition__
+        rows = [e.micros() for e in events]
+        entities = {tuple(r[k.name] for k in definition.keys) for r in rows}
+        if key:
+            wanted = key_values(definition, key)
+        elif len(entities) == 1:
+            (wanted,) = entities
+        else:
+            raise DeclarationError(
+                "compute-needs-key",
+                f"{len(entities)} entities are among the events",
+                why=f"{definition.view} has one row per {', '.join(k.name for k in definition.keys)}",
+                fix=f"name one: {cls.__name__}.compute(events, at=..., {definition.keys[0].name}=...)",
+                source=caller(),
+            )
+        mine = [r for r in rows if tuple(r[k.name] for k in definition.keys) == wanted]
+        values = compute(definition, mine, to_micros(at))
+        return make_row(cls, values, found=bool(mine), read_at=at, provenance=None)
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in type(self).__leftfold_definition__.features)
+        return f"{type(self).__name__}({values})"
+
+
+_RESERVED = frozenset({"found", "read_at", "provenance", "compute", "values"})
+R = TypeVar("R", bound=Features)
+
+
+def make_row(
+    view: type[R], values: Mapping[str, Any], *, found: bool, read_at: datetime, provenance: Provenance | None
+) -> R:
+    row = view.__new__(view)
+    row.__dict__.update(values, found=found, read_at=read_at, provenance=provenance)
+    return row
+
+
+def key_values(definition: Definition, given: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The key's parts in their declared order, checked by name and type."""
+    names = [k.name for k in definition.keys]
+    types: dict[str, type] = {"string": str, "int": int}
+    wrong = [k.name for k in definition.keys if k.name in given and not isinstance(given[k.name], types[k.kind])]
+    if set(given) != set(names) or wrong:
+        shape = ", ".join(f"{k.name}: {k.kind}" for k in definition.keys)
+        raise DeclarationError(
+            "wrong-key",
+            f"{definition.view} was asked for {', '.join(f'{n}={v!r}' for n, v in given.items()) or 'no key'}",
+            why=f"its rows are found by ({shape})",
+            fix="give exactly " + ", ".join(f"{n}=..." for n in names),
+        )
+    return tuple(given[n] for n in names)
+
+
+def entity_of(definition: Definition, given: Mapping[str, Any]) -> str:
+    return entity_text(key_values(definition, given))
+
+
+def _define(cls: type[Features], of: Any, by: Any, name: str, source: Source) -> Definition:
+    if not isinstance(of, Topic):
+        raise DeclarationError(
+            "not-a-topic",
+            f"{cls.__name__} is declared of={of!r}",
+            why="features are folded from the records of a topic",
+            fix="pass a lf.Topic as of=",
+            source=source,
+        )
+    features = {n: f for n, f in vars(cls).items() if isinstance(f, Feature)}
+    if not features:
+        raise DeclarationError(
+            "no-features",
+            f"{cls.__name__} declares no feature",
+            why="a view without a feature holds nothing",
+            fix='add one, for example clicks_1h = lf.count("1h")',
+            source=source,
+        )
+    columns: dict[str, Column] = {}
+    windowed = []
+    for feature_name, feature in features.items():
+        if feature_name in _RESERVED or feature_name.startswith("_"):
+            raise DeclarationError(
+                "reserved-name",
+                f"{cls.__name__}.{feature_name} cannot be the name of a feature",
+                why="a row that was read uses it for itself",
+                fix=f"choose another name; taken are {', '.join(sorted(_RESERVED))} and names that start with _",
+                source=feature.source,
+            )
+        feature.owner = cls
+        column = _column(of, feature)
+        columns.setdefault(_canonical(column), column)
+        index = list(columns).index(_canonical(column))
+        windowed.append(Windowed(feature_name, index, feature.asked.window, feature.asked.step))
+    rules = tuple(rule for field in fields_of(of.event).values() for rule in field.rules)
+    return Definition(
+        view=name,
+        topic=of.name,
+        time=of.time.name,
+        keys=tuple(_key(cls, of, k, source) for k in (by if isinstance(by, tuple) else (by,))),
+        lateness=of.lateness,
+        future=FUTURE_TOLERANCE,
+        rules=tuple(replace_event(rule) for rule in rules),
+        columns=tuple(columns.values()),
+        features=tuple(windowed),
+    )
+
+
+def replace_event(expression: expressions.Expression) -> expressions.Expression:
+    """A definition holds names, not classes: what a reader gets from the store is equal to what was declared."""
+    return expressions.from_json(expressions.to_json(expression))
+
+
+def _canonical(column: Column) -> str:
+    return repr(column.as_json())
+
+
+def _column(topic: Topic[Any], feature: Feature[Any]) -> Column:
+    asked = feature.asked
+    where = None
+    if asked.where is not None:
+        for name in sorted(expressions.fields_of(asked.where)):
+            reference(topic.event, name, option="where", source=feature.source)
+        where = replace_event(asked.where)
+    if asked.aggregate == "count":
+        return Column("count", None, "int", where)
+    field = reference(topic.event, asked.field, option=asked.aggregate, source=feature.source)
+    _check_kind(topic, asked.aggregate, field, feature.source)
+    return Column(asked.aggregate, field.name, field.kind, where, asked.scale if field.kind == "float" else 0)
+
+
+def _check_kind(topic: Topic[Any], aggregate: Aggregate, field: FieldRef, source: Source) -> None:
+    allowed = ("int", "float") if aggregate == "sum" else ("string", "int", "float", "bool", "datetime")
+    if field.kind not in allowed or fields_of(topic.event)[field.name].repeated:
+        raise DeclarationError(
+            "aggregate-kind",
+            f"{aggregate} of {topic.event.__name__}.{field.name}, which is {field.kind}",
+            why=f"{aggregate} takes a field of kind {', '.join(allowed)}",
+            fix="choose a field of such a kind",
+            source=source,
+        )
+
+
+def _key(cls: type[Features], topic: Topic[Any], by: Any, source: Source) -> Key:
+    field = reference(topic.event, by, option="by", source=source)
+    info = fields_of(topic.event)[field.name]
+    if field.kind not in KEY_KINDS or info.optional or info.repeated:
+        raise DeclarationError(
+            "by-kind",
+            f"{cls.__name__} is keyed by {field.name}, which is {field.kind}",
+            why="a row is looked up by the text of its key, so that must be one thing, and never missing",
+            fix="use a required str or int field",
+            source=source,
+        )
+    return Key(field.name, field.kind)
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+__all__ = ["Feature", "Features", "Provenance", "count", "entity_of", "key_values", "last", "make_row", "sum"]

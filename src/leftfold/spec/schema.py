@@ -1,0 +1,50 @@
+"""The Avro schema of an event: what is registered, and what Spark reads into."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Container
+from datetime import datetime
+from typing import Any
+
+from leftfold.fold.expressions import to_micros
+from leftfold.fold.values import Kind
+from leftfold.spec.event import Event, EventField, fields_of
+
+_TYPES: dict[Kind, Any] = {
+    "string": "string",
+    "int": "long",
+    "float": "double",
+    "bool": "boolean",
+    "datetime": {"type": "long", "logicalType": "timestamp-micros"},
+    "bytes": "bytes",
+}
+
+
+def avro_schema(event: type[Event], only: Container[str] | None = None) -> str:
+    """Canonical text, so that the same event is always the same schema: a new docstring makes no new version.
+
+    `only` prunes it to what a reader needs.
+    """
+    fields = [_field(f) for f in fields_of(event).values() if only is None or f.name in only]
+    record = {"type": "record", "name": event.__name__, "fields": fields}
+    return json.dumps(record, separators=(",", ":"))
+
+
+def _field(field: EventField) -> dict[str, Any]:
+    kind = _TYPES[field.kind]
+    plain: Any = {"type": "array", "items": kind} if field.repeated else kind
+    described: dict[str, Any] = {"name": field.name, "type": ["null", plain] if field.optional else plain}
+    if not field.required:
+        if field.optional and field.default is not None:
+            described["type"] = [plain, "null"]  # Avro: a default is of the union's first type
+        described["default"] = _constant(field.default)
+    elif field.optional:
+        described["default"] = None  # an absent optional value reads as missing in every version
+    return described
+
+
+def _constant(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return to_micros(value)
+    return value.decode("latin-1") if isinstance(value, bytes) else value

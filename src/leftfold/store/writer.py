@@ -1,0 +1,96 @@
+"""Writes of a batch: rows from executors, the mark from the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import redis
+
+from leftfold.errors import StoreError
+from leftfold.store.layout import ACCEPTED, Build, LedgerRow, Names, manifest
+from leftfold.store.scripts import MOVE_MARK, WRITE_ROWS
+
+# Tiles per script call: long enough to be rid of the round trip, short enough (about a millisecond) not to be felt by
+# readers, who wait while a script runs.
+TILES_PER_CALL = 500
+CALLS_PER_ROUND_TRIP = 16
+
+
+
+def write_rows(url: str, rows: Iterable[tuple[str, Sequence[str], Sequence[str]]], ttl_s: int) -> int:
+    """Write (key, fields, values) of each row; returns how many tiles took effect. Runs on executors."""
+    with redis.Redis.from_url(url) as client:
+        script = client.script_load(WRITE_ROWS)
+        pipeline = client.pipeline(transaction=False)
+        written = pending = tiles = 0
+        keys: list[str] = []
+        arguments: list[str | int] = [ttl_s]
+        for key, fields, values in rows:
+            keys.append(key)
+            arguments.append(len(fields))
+            for pair in zip(fields, values, strict=True):
+                arguments.extend(pair)
+            tiles += len(fields)
+            if tiles >= TILES_PER_CALL:
+                pipeline.evalsha(script, len(keys), *keys, *arguments)
+                keys, arguments, tiles, pending = [], [ttl_s], 0, pending + 1
+                if pending == CALLS_PER_ROUND_TRIP:
+                    written += sum(pipeline.execute())
+                    pending = 0
+        if keys:
+            pipeline.evalsha(script, len(keys), *keys, *arguments)
+        return int(written + sum(pipeline.execute()))
+
+
+class BuildWriter:
+    """The driver's hand on one build: its manifest, its mark, and which build readers follow."""
+
+    def __init__(self, url: str, namespace: str, build: Build) -> None:
+        self._client = redis.Redis.from_url(url, decode_responses=True)
+        self._names = Names(namespace, build.definition.view)
+        self._build = build
+        self.row_prefix = self._names.row_prefix(build.id)
+
+    def announce(self) -> None:
+        """Publish the manifest. A view's first build is followed at once; a later one waits for `activate`."""
+        self._client.set(self._names.manifest(self._build.id), manifest(self._build))
+        self._client.set(self._names.active, self._build.id, nx=True)
+
+    def activate(self) -> bool:
+        """Make readers follow this build; True if they did not already."""
+        previous = self._client.set(self._names.active, self._build.id, get=True)
+        return previous != self._build.id
+
+    def ledger(self) -> list[LedgerRow]:
+        """What this build had become before: every partition and outcome so far."""
+        entries = self._client.hgetall(self._names.mark(self._build.id))
+        return [LedgerRow.parse(name, entry) for name, entry in entries.items() if ":" in name]
+
+    def check(self, batch: int) -> None:
+        """Before a batch is written: the store must hold exactly the batches before it."""
+        found = self._client.hget(self._names.mark(self._build.id), "batch")
+        self._compare(batch, -1 if found is None else int(found))
+
+    def mark(self, batch: int, ledger: Iterable[LedgerRow]) -> None:
+        """After all rows of a batch are written: the batch counts as applied, with its ledger."""
+        rows = list(ledger)
+        newest = max((row.newest_event for row in rows if row.outcome == ACCEPTED), default=0)
+        entries = [text for row in rows for text in (row.name, row.entry)]
+        found = self._client.eval(MOVE_MARK, 1, self._names.mark(self._build.id), str(batch), str(newest), *entries)
+        if int(found) != batch:
+            self._compare(batch, int(found))
+
+    def _compare(self, batch: int, found: int) -> None:
+        if found in (batch - 1, batch):
+            return
+        view = self._build.definition.view
+        behind = found < batch
+        raise StoreError(
+            "store-behind" if behind else "store-ahead",
+            f"{view}: the store holds batches up to {found}, the checkpoint continues with {batch}",
+            why="the store lost data or was emptied"
+            if behind
+            else "the checkpoint is older than what was written: it was restored from a backup, or another run goes on",
+            state="the batch was not written; readers see the store as it is",
+            fix=f"leftfold run --fresh {view} reads the log again from its start into a new build",
+        )

@@ -1,0 +1,29 @@
+"""What happens in the shop, and what we want to know of each person at any moment."""
+
+from datetime import datetime
+
+import leftfold as lf
+
+
+class Click(lf.Event):
+    """A person clicked an item."""
+
+    user_id: str
+    item_id: str
+    price: float
+    at: datetime  # when it happened; always with a time zone
+
+
+# Keyed by person: the clicks of one person stay in order. A click that reaches the log more than ten minutes after it
+# happened is late, and counts nowhere: not live, not on replay.
+clicks = lf.Topic("clicks", Click, key=Click.user_id, time=Click.at, rate="20k/s", retention="7d", lateness="10m")
+
+
+class UserActivity(lf.Features, of=clicks, by=Click.user_id):
+    """What a person did lately."""
+
+    clicks_1h = lf.count("1h")
+    big_1h = lf.count("1h", where=Click.price > 100)
+    clicks_24h = lf.count("24h")
+    spend_24h = lf.sum(Click.price, "24h")
+    last_item = lf.last(Click.item_id, "7d")

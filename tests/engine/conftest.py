@@ -1,0 +1,47 @@
+"""One real cluster for the whole run: three brokers, a registry, a Redis, in a temporary project."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from leftfold.local import cluster as local_cluster
+from leftfold.local import endpoints as local_endpoints
+from leftfold.local.endpoints import Endpoints
+
+PROJECT = '[project]\nname = "engine"\ndeclarations = []\n'
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The project directory, where its cluster listens now, and the functions that work on it."""
+
+    root: Path
+    cluster: ModuleType = local_cluster
+
+    @property
+    def endpoints(self) -> Endpoints:
+        """Read anew each time: a test may have restarted part of it."""
+        return local_endpoints.read(self.root)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.engine)
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    root = tmp_path_factory.mktemp("engine")
+    (root / "leftfold.toml").write_text(PROJECT)
+    try:
+        local_cluster.up(root, brokers=3)
+        yield Cluster(root)
+    finally:
+        local_cluster.down(root)
