@@ -62,12 +62,7 @@ class LeftfoldError(Exception):
 
     def __str__(self) -> str:
         at = f"   ({self.source})" if self.source else ""
-        return (
-            f"error[{self.code}]: {self.what}{at}\n"
-            f"  why:   {self.why}\n"
-            f"  state: {self.state}\n"
-            f"  fix:   {self.fix}"
-        )
+        return f"error[{self.code}]: {self.what}{at}\n  why:   {self.why}\n  state: {self.state}\n  fix:   {self.fix}"
 
     def as_json(self) -> dict[str, Any]:
         return {

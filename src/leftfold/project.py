@@ -273,7 +273,7 @@ def _execute(path: Path) -> None:
     except LeftfoldError:
         del sys.modules[path.stem]
         raise
-    except Exception as error:  # noqa: BLE001 # it is the user's code: anything can come out of it
+    except Exception as error:  # it is the user's code: anything can come out of it
         del sys.modules[path.stem]
         raise DeclarationError(
             "declarations-failed",
@@ -289,4 +289,3 @@ def _blame(error: Exception, path: Path) -> Source:
         return Source(error.filename or str(path), error.lineno)
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
     return Source(str(path), (frames[-1].lineno or 1) if frames else 1)
-

@@ -91,7 +91,9 @@ def check(profile: str | None, as_json: bool) -> None:
     say(f"✓ {app.name}: {_count(app.catalog.topics, 'topic')}, {_count(views, 'view')}, nothing wrong")
     for name, definition in views.items():
         keys = ", ".join(k.name for k in definition.keys)
-        say(f"  {name}   {len(definition.features)} features of {definition.topic} by {keys}   {definition.fingerprint}")
+        say(
+            f"  {name}   {len(definition.features)} features of {definition.topic} by {keys}   {definition.fingerprint}"
+        )
     next_step("leftfold apply --yes")
 
 

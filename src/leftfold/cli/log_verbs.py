@@ -48,13 +48,15 @@ def apply(yes: bool, profile: str | None, as_json: bool) -> None:
 @click.command()
 @click.argument("topic")
 @click.argument("file", type=click.File("rb"), required=False)
-@click.option("--synthetic", "count", type=click.IntRange(min=1), metavar="N", help="Make up N events instead of reading.")
-@click.option("--seed", type=int, default=0, show_default=True, help="With --synthetic: the same seed, the same events.")
+@click.option(
+    "--synthetic", "count", type=click.IntRange(min=1), metavar="N", help="Make up N events instead of reading."
+)
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="With --synthetic: the same seed, the same events."
+)
 @profile_option
 @json_option
-def send(
-    topic: str, file: IO[bytes] | None, count: int | None, seed: int, profile: str | None, as_json: bool
-) -> None:
+def send(topic: str, file: IO[bytes] | None, count: int | None, seed: int, profile: str | None, as_json: bool) -> None:
     """Send events to TOPIC: JSON lines from FILE (- for standard input), or made-up ones."""
     import leftfold
 

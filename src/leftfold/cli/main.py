@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from leftfold import clock
 from pathlib import Path
 
 import click
 
-from leftfold import __version__
+from leftfold import __version__, clock
 from leftfold.cli.declare_verbs import check, init
 from leftfold.cli.local_verbs import COMMANDS as LOCAL
 from leftfold.cli.log_verbs import apply, send

@@ -10,7 +10,9 @@ from rich.console import Console
 
 VERSION = 1
 
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout, and nothing else there.")
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="One JSON document on stdout, and nothing else there."
+)
 profile_option = click.option("--profile", help="A profile of leftfold.toml. [default: $LEFTFOLD_PROFILE or local]")
 
 

@@ -72,8 +72,8 @@ def _table(progress: Sequence[Progress]) -> Table:
             f"{p.rate:,.0f}",
             _number(p.lag, ",.0f"),
             _number(p.lag_s, ",.1f"),
-            _number(p.last and p.last.freshness_s, ",.1f"),
-            _number(p.last and p.last.number, "d"),
+            _number(p.last.freshness_s if p.last else None, ",.1f"),
+            _number(p.last.number if p.last else None, "d"),
             f"{counts['accepted']:,}",
             f"{counts['late']:,}",
             f"{counts['future'] + counts['rejected']:,}",
@@ -92,8 +92,8 @@ def _plain_lines() -> Callable[[list[Progress]], None]:
         if clock.monotonic() - said["at"] >= _LINE_EVERY_S:
             said["at"] = clock.monotonic()
             for p in progress:
-                lag = _number(p.lag, ",.0f")
-                say(f"  {_SYMBOLS[p.state]} {p.view}: {p.state}, {p.records()['accepted']:,} accepted, lag {lag} records")
+                done, lag = p.records()["accepted"], _number(p.lag, ",.0f")
+                say(f"  {_SYMBOLS[p.state]} {p.view}: {p.state}, {done:,} accepted, lag {lag} records")
 
     return look
 

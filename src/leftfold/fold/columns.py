@@ -15,7 +15,7 @@ from leftfold.fold.expressions import Expression, from_micros
 from leftfold.fold.values import Kind
 
 Aggregate = Literal["count", "sum", "last"]
-Partial = int | float | str | bool | None
+Partial = Any  # a JSON scalar, or None where nothing was aggregated
 
 # Sums are kept in whole units of 10**-scale, so that they are exact and free of order. A float that does not fit 64
 # bits in those units adds this much instead, and whatever reaches half of it is read as None: unknown, never wrong.
@@ -33,7 +33,13 @@ class Column:
 
     def as_json(self) -> dict[str, Any]:
         where = None if self.where is None else expressions.to_json(self.where)
-        return {"aggregate": self.aggregate, "field": self.field, "kind": self.kind, "where": where, "scale": self.scale}
+        return {
+            "aggregate": self.aggregate,
+            "field": self.field,
+            "kind": self.kind,
+            "where": where,
+            "scale": self.scale,
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Column:
@@ -55,8 +61,7 @@ def partial(column: Column, events: Iterable[Mapping[str, Any]]) -> Partial:
     if not values:
         return None
     if column.aggregate == "last":
-        newest: Partial = values[-1]
-        return newest
+        return values[-1]
     return sum(units(value, column) for value in values)
 
 

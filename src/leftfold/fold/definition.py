@@ -61,7 +61,7 @@ class Definition:
 
     @cached_property
     def rings(self) -> dict[int, int]:
-        """Slots per step. A window is covered by its own step and coarser ones, so a step serves windows of finer steps too."""
+        """Slots per step. A cover uses its own step and coarser ones: a step serves windows of finer ones too."""
         return {
             step: ring_slots(
                 step,

@@ -1,7 +1,7 @@
 """Conditions over an event's fields (`Click.price > 100`), as data.
 
-One tree: evaluated here for a unit test, compiled to Catalyst in `spark`, written canonically into a view's fingerprint.
-SQL's rule for missing values: a comparison with a missing field is neither true nor false, and the event does not count.
+One tree: evaluated here for a unit test, compiled to Catalyst in `spark`, part of a view's fingerprint.
+SQL's rule for missing values: a comparison with a missing field is neither true nor false; the event does not count.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def check_step(window: int, step: int, *, source: Source | None = None) -> int:
         raise DeclarationError(
             "bad-step",
             f"step {text(step)} does not fit a window of {text(window)}",
-            why=f"a step is one of {', '.join(map(text, STEPS))} (each divides the next), and no longer than its window",
+            why=f"a step is one of {', '.join(map(text, STEPS))} (each divides the next), no longer than its window",
             fix="leave step= out, or name one of these",
             source=source,
         )

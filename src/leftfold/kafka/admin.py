@@ -7,13 +7,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, OffsetSpec
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # its stubs forget to re-export these
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+)
 
 from leftfold.errors import LogError
 from leftfold.settings import Kafka
 
 # A healthy cluster answers within a second; this is how long a struggling one may take before we say so.
 TIMEOUT_S = 20.0
+_LATEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call] # the library has no types here
 
 
 @dataclass(frozen=True)
@@ -52,7 +60,7 @@ class Admin:
 
     def end_offsets(self, topic: str, partitions: int) -> dict[int, int]:
         """The offset after the last committed record of each partition."""
-        wanted = {TopicPartition(topic, p): OffsetSpec.latest() for p in range(partitions)}
+        wanted = {TopicPartition(topic, p): _LATEST for p in range(partitions)}
         return {tp.partition: int(r.offset) for tp, r in self._each(self._client.list_offsets(wanted)).items()}
 
     def create(self, name: str, *, partitions: int, replication: int, configs: dict[str, str]) -> None:

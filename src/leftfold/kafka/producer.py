@@ -19,10 +19,10 @@ from fastavro import parse_schema, schemaless_writer
 
 from leftfold.errors import DeclarationError, DeliveryError, LogError
 from leftfold.fold.values import entity_text
-from leftfold.spec.framing import frame
 from leftfold.kafka.registry import SchemaRegistry, subject_of
 from leftfold.settings import Kafka
 from leftfold.spec.event import Event, fields_of
+from leftfold.spec.framing import frame
 from leftfold.spec.schema import avro_schema
 from leftfold.spec.topic import Topic
 
@@ -42,7 +42,7 @@ _NAMED_FAILURES = 5
 
 
 class Producer:
-    """Made by `App.producer`. Use it in a `with` block: leaving it flushes, and raises if anything was not delivered."""
+    """Made by `App.producer`. Use it in a `with` block: leaving it flushes, or raises if anything was not delivered."""
 
     def __init__(self, topic: Topic[Any], name: str, kafka: Kafka, registry: SchemaRegistry) -> None:
         schema = avro_schema(topic.event)
@@ -137,7 +137,9 @@ class Producer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if kind is None:
             self.flush()
         else:
@@ -169,4 +171,3 @@ class Producer:
             state=f"they are not in the log; their keys: {keys}{more}",
             fix="correct the cause and send them again",
         )
-

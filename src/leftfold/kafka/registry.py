@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
@@ -33,9 +34,12 @@ class SchemaRegistry:
 
     def versions(self, subject: str) -> dict[int, str]:
         """Every schema ever registered for a subject, by id: what a reader of the whole log must understand."""
-        numbers = self._call(lambda: self._client.get_versions(subject), missing=[])
-        registered = [self._call(lambda n=n: self._client.get_version(subject, n), missing=None) for n in numbers]
-        return {r.schema_id: r.schema.schema_str for r in registered if r is not None}
+        none: list[int] = []
+        schemas: dict[int, str] = {}
+        for number in self._call(lambda: self._client.get_versions(subject), missing=none):
+            version: Any = self._call(partial(self._client.get_version, subject, number), missing=None)
+            schemas[int(version.schema_id)] = str(version.schema.schema_str)
+        return schemas
 
     def schema(self, schema_id: int) -> str | None:
         """A schema by its id, whatever subject it belongs to; None if the registry never gave out that id."""

@@ -32,9 +32,7 @@ class CreateTopic:
         )
 
     def apply(self, admin: Admin, registry: SchemaRegistry) -> None:
-        admin.create(
-            self.name, partitions=self.partitions, replication=self.replication, configs=dict(self.configs)
-        )
+        admin.create(self.name, partitions=self.partitions, replication=self.replication, configs=dict(self.configs))
 
 
 @dataclass(frozen=True)
@@ -165,7 +163,7 @@ def _check_replication(topic: Topic[Any], name: str, profile: Profile, brokers: 
             "too-few-brokers",
             f"{name} asks for {replicas} replicas, and the cluster has {brokers} brokers",
             why="two replicas on one broker would be lost together",
-            fix=f"start {replicas} brokers, or set replication = {brokers} in [profile.{profile.name}] of leftfold.toml",
+            fix=f"start {replicas} brokers, or set replication = {brokers} in [profile.{profile.name}]",
             source=topic.source,
         )
     ]

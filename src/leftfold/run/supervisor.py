@@ -89,7 +89,6 @@ class Supervisor:
             for view in self.views:
                 if self._stop.is_set():
                     view.stop()
-                    view.end_if_idle()
                 view.poll()
             look(self.progress)
 
@@ -143,4 +142,3 @@ def _only_runner(locks: Path, view: str) -> Iterator[None]:
                 fix=f"stop the other one, or leave {view} out with --views",
             ) from error
         yield
-

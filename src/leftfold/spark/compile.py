@@ -193,5 +193,3 @@ def _condition(expression: Expression, prefix: str = "") -> Column:
             sides = (_condition(left_side, prefix), _condition(right_side, prefix))
             return reduce(and_ if op == "and" else or_, sides)
     raise TypeError(f"not an expression: {expressions.to_json(expression)!r}")
-
-

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -14,6 +16,53 @@ from leftfold.spark.source import Source, read_stream
 OnBatch = Callable[[DataFrame, int], None]
 
 
+@dataclass(frozen=True)
+class Snapshot:
+    """What Spark says of the last finished batch. For display, and for what must never happen; not a ledger."""
+
+    batch: int
+    rate: float  # records a second
+    behind: int | None  # offsets between the batch and the end of the log, all partitions; None if not told
+    swept: int  # rows that the watermark dropped
+
+
+class Query:
+    """A started query, seen through what a supervisor needs."""
+
+    def __init__(self, query: StreamingQuery) -> None:
+        self._query = query
+
+    @property
+    def checkpoint_id(self) -> str:
+        """Made with the checkpoint, kept with it: batch numbers mean something only under this id."""
+        return str(self._query.id)
+
+    @property
+    def active(self) -> bool:
+        return self._query.isActive
+
+    def failure(self) -> str | None:
+        failure = self._query.exception()
+        return None if failure is None else str(failure)
+
+    def stop_if_idle(self) -> None:
+        """A query that waits for data has no batch to end at: it is stopped where it stands."""
+        if self._query.isActive and not self._query.status["isTriggerActive"]:
+            self._query.stop()
+
+    def snapshot(self, partitions: int) -> Snapshot | None:
+        progress: Any = self._query.lastProgress
+        if progress is None or not progress.sources:
+            return None
+        average = (progress.sources[0].metrics or {}).get("avgOffsetsBehindLatest")
+        return Snapshot(
+            batch=progress.batchId,
+            rate=float(progress.processedRowsPerSecond or 0.0),
+            behind=None if average is None else round(float(average) * partitions),
+            swept=sum(int(operator.numRowsDroppedByWatermark) for operator in progress.stateOperators),
+        )
+
+
 def start_query(
     session: SparkSession,
     definition: Definition,
@@ -22,7 +71,7 @@ def start_query(
     checkpoint: str,
     on_batch: OnBatch,
     until_caught_up: bool,
-) -> StreamingQuery:
+) -> Query:
     """`until_caught_up` ends the query at the offsets that were the newest when it started."""
     own = session.newSession()  # settings of one view never reach another
     own.conf.set("spark.sql.shuffle.partitions", str(session.conf.get("spark.sql.shuffle.partitions")))
@@ -33,4 +82,5 @@ def start_query(
         .option("checkpointLocation", checkpoint)
         .foreachBatch(on_batch)
     )
-    return (writer.trigger(availableNow=True) if until_caught_up else writer.trigger(processingTime="0 seconds")).start()
+    triggered = writer.trigger(availableNow=True) if until_caught_up else writer.trigger(processingTime="0 seconds")
+    return Query(triggered.start())

@@ -13,7 +13,9 @@ from leftfold import jars
 from leftfold.settings import Spark
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+    __all__ = ["DataFrame", "SparkSession", "build_session"]
 
 # The largest record a broker takes by default (max.message.bytes is 1 MiB). A corrupt length prefix would otherwise
 # make Avro allocate up to 2 GB, and that error is not one that a query survives.

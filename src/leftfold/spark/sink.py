@@ -43,7 +43,9 @@ def pack(batch: DataFrame, definition: Definition, number: int) -> DataFrame:
     for step, slots in definition.rings.items():
         ring = F.when(F.col("step") == step, F.lit(slots)).otherwise(ring)
     field = F.concat_ws(":", (F.col("step") / SECOND).cast("long").cast("string"), F.pmod(index, ring).cast("string"))
-    partials = [_json(F.col(f"p{i}"), batch.schema[f"p{i}"].dataType.typeName()) for i in range(len(definition.columns))]
+    partials = [
+        _json(F.col(f"p{i}"), batch.schema[f"p{i}"].dataType.typeName()) for i in range(len(definition.columns))
+    ]
     value = F.concat(F.lit("["), F.concat_ws(",", index.cast("string"), F.lit(str(number)), *partials), F.lit("]"))
     numbers = ("records", "newest_log", F.coalesce("newest_event", F.lit(0)), "newest_offset")
     ledger = F.concat_ws(" ", "entity", F.concat_ws(":", *numbers))
@@ -51,7 +53,9 @@ def pack(batch: DataFrame, definition: Definition, number: int) -> DataFrame:
     tile = F.when(~is_ledger, F.struct(field.alias("field"), value.alias("value")))
     return (
         batch.select(
-            F.when(~is_ledger, F.col("entity")).alias("entity"), F.when(is_ledger, ledger).alias("ledger"), tile.alias("tile")
+            F.when(~is_ledger, F.col("entity")).alias("entity"),
+            F.when(is_ledger, ledger).alias("ledger"),
+            tile.alias("tile"),
         )
         .groupBy("entity", "ledger")
         .agg(F.collect_list("tile").alias("tiles"))
@@ -88,4 +92,3 @@ def _write(batches: Iterable[pa.RecordBatch], *, url: str, row_prefix: str, ttl_
     yield pa.RecordBatch.from_pydict(
         {"tiles": pa.array(counts, pa.int64()), "ledger": pa.array([None, *ledger], pa.string())}
     )
-

@@ -64,8 +64,8 @@ def decoded(source: Source) -> Column:
         mine = header == F.lit(frame(schema_id))
         value = from_avro(body, writer, {"mode": "PERMISSIVE", "avroSchema": source.reader_schema})
         cases = F.when(mine, value) if cases is None else cases.when(mine, value)
-    no_record = F.col("value").isNull() | (F.length("value") <= HEADER_BYTES) | (F.expr("substring(value, 1, 1)") != F.lit(b"\0"))
-    refused = no_record
+    framed = (F.length("value") > HEADER_BYTES) & (F.expr("substring(value, 1, 1)") == F.lit(bytes(1)))
+    refused = ~F.coalesce(framed, F.lit(False))
     for schema_id in source.rejected_ids:
         refused = refused | (header == F.lit(frame(schema_id)))
     stop = F.raise_error(F.concat(F.lit(_UNKNOWN_ID), F.conv(F.hex(F.expr("substring(value, 2, 4)")), 16, 10)))

@@ -56,7 +56,7 @@ class EventMeta(ModelMetaclass):
 
     if not TYPE_CHECKING:
 
-        def __getattr__(cls, name: str) -> Any:
+        def __getattr__(cls, name: str) -> Any:  # noqa: N805 # a metaclass: its self is a class
             fields = cls.__dict__.get("__leftfold_fields__")
             if fields is None or name.startswith("_"):
                 return super().__getattr__(name)

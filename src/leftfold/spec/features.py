@@ -77,7 +77,7 @@ class Feature(Generic[T]):
 
 def count(window: Duration, *, where: bool | None = None, step: Duration | None = None) -> Feature[int]:
     """How many events; 0 when there was none."""
-    return Feature(_asked("count", None, window, where, step, 0), caller())
+    return Feature(_asked("count", None, window, where=where, step=step), caller())
 
 
 def sum(
@@ -92,17 +92,17 @@ def sum(
             fix=f"leave scale= out ({SUM_SCALE}), or choose the decimals of your currency",
             source=caller(),
         )
-    return Feature(_asked("sum", field, window, where, step, scale), caller())
+    return Feature(_asked("sum", field, window, where=where, step=step, scale=scale), caller())
 
 
-def last(
-    field: T, window: Duration, *, where: bool | None = None, step: Duration | None = None
-) -> Feature[T | None]:
+def last(field: T, window: Duration, *, where: bool | None = None, step: Duration | None = None) -> Feature[T | None]:
     """The newest value that is not missing; of events at one moment, the last in the log."""
-    return Feature(_asked("last", field, window, where, step, 0), caller())
+    return Feature(_asked("last", field, window, where=where, step=step), caller())
 
 
-def _asked(aggregate: Aggregate, field: Any, window: Duration, where: Any, step: Duration | None, scale: int) -> _Asked:
+def _asked(
+    aggregate: Aggregate, field: Any, window: Duration, *, where: Any, step: Duration | None, scale: int = 0
+) -> _Asked:
     source = caller()
     length = micros(window, option="window", source=source)
     chosen = (

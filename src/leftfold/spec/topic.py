@@ -23,7 +23,7 @@ FEWEST_PARTITIONS = 6
 # What Kafka accepts as a topic name, less the room a namespace prefix needs.
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,199}")
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([km]?)/s", re.IGNORECASE)
-COMPATIBILITIES = ("BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE", "NONE")
+COMPATIBILITIES = (*(a + b for a in ("BACKWARD", "FORWARD", "FULL") for b in ("", "_TRANSITIVE")), "NONE")
 
 
 @dataclass(frozen=True, init=False)

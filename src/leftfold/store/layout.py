@@ -1,10 +1,10 @@
 """Every key and byte in the store (docs/reference/protocol.md says the same for readers in other languages).
 
-    lf:NS:active:VIEW            the build that readers follow
-    lf:NS:build:VIEW:BUILD       its manifest
-    lf:NS:mark:VIEW:BUILD        hash: batch (the last one applied), newest (accepted event time, µs),
-                                 "PARTITION:OUTCOME" -> "records:newest log time:newest event time:newest offset"
-    lf:NS:row:VIEW:BUILD:ENTITY  hash: "STEP:SLOT" -> [tile index, batch, partial, partial, …]
+lf:NS:active:VIEW            the build that readers follow
+lf:NS:build:VIEW:BUILD       its manifest
+lf:NS:mark:VIEW:BUILD        hash: batch (the last one applied), newest (accepted event time, µs),
+                             "PARTITION:OUTCOME" -> "records:newest log time:newest event time:newest offset"
+lf:NS:row:VIEW:BUILD:ENTITY  hash: "STEP:SLOT" -> [tile index, batch, partial, partial, …]
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class _Followed:
 
 class Reader:
     def __init__(self, url: str, namespace: str) -> None:
-        self._client = redis.Redis.from_url(url)
+        self._client: Any = redis.Redis.from_url(url)  # its types mix sync, asyncio, bytes and str answers
         self._namespace = namespace
         self._followed: dict[str, _Followed] = {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import redis
 
@@ -14,7 +15,6 @@ from leftfold.store.scripts import MOVE_MARK, WRITE_ROWS
 # readers, who wait while a script runs.
 TILES_PER_CALL = 500
 CALLS_PER_ROUND_TRIP = 16
-
 
 
 def write_rows(url: str, rows: Iterable[tuple[str, Sequence[str], Sequence[str]]], ttl_s: int) -> int:
@@ -63,7 +63,7 @@ class BuildWriter:
 
     def ledger(self) -> list[LedgerRow]:
         """What this build had become before: every partition and outcome so far."""
-        entries = self._client.hgetall(self._names.mark(self._build.id))
+        entries: dict[Any, Any] = self._client.hgetall(self._names.mark(self._build.id))
         return [LedgerRow.parse(name, entry) for name, entry in entries.items() if ":" in name]
 
     def check(self, batch: int) -> None:

@@ -1,0 +1,50 @@
+"""cluster.json: written whole, read back equal, and honest about a cluster that is not there."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from leftfold.errors import LocalError
+from leftfold.local import endpoints, process
+from leftfold.local.endpoints import Endpoints, Ports
+from leftfold.local.process import Identity
+
+PORTS = Ports(brokers=(1, 2, 3), controllers=(4, 5, 6), registry=7, redis=8)
+
+
+def test_addresses() -> None:
+    found = Endpoints("id", PORTS)
+    assert found.bootstrap == "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"
+    assert found.registry_url == "http://127.0.0.1:7/apis/ccompat/v7"
+    assert found.redis_url == "redis://127.0.0.1:8/0"
+
+
+def test_written_and_read_back(tmp_path: Path) -> None:
+    assert endpoints.last(tmp_path) is None
+    written = Endpoints("id", PORTS).having("redis", Identity(1, "then"))
+    endpoints.write(tmp_path, written)
+    assert endpoints.last(tmp_path) == written
+    assert [path.name for path in endpoints.state_dir(tmp_path).iterdir()] == ["cluster.json"]
+    document = json.loads((endpoints.state_dir(tmp_path) / "cluster.json").read_text())
+    assert document["version"] == 1
+    assert document["bootstrap"] == written.bootstrap
+
+
+def test_down_unless_something_runs(tmp_path: Path) -> None:
+    with pytest.raises(LocalError, match="not running") as caught:
+        endpoints.read(tmp_path)
+    assert caught.value.why == "it was never started here"
+
+    endpoints.write(tmp_path, Endpoints("id", PORTS, {"redis": Identity(os.getpid(), "another time")}))
+    with pytest.raises(LocalError) as caught:
+        endpoints.read(tmp_path)
+    assert caught.value.why == "none of its processes is alive"
+
+    me = next(one for one in [Identity(os.getpid(), process._started(os.getpid()) or "")])
+    degraded = Endpoints("id", PORTS, {"redis": me, "registry": Identity(os.getpid(), "another time")})
+    endpoints.write(tmp_path, degraded)
+    assert endpoints.read(tmp_path) == degraded

@@ -1,0 +1,95 @@
+"""The verbs' contract: one document on stdout with --json, people's text on stderr, exit codes that say it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from leftfold.cli.local_verbs import COMMANDS
+from leftfold.local import cluster, doctor
+from leftfold.local.doctor import Check
+from leftfold.local.endpoints import Endpoints, Ports, state_dir
+
+ENDPOINTS = Endpoints("id", Ports((1, 2, 3), (4, 5, 6), 7, 8))
+Verb = Callable[..., Result]
+
+
+@pytest.fixture
+def verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Verb:
+    (tmp_path / "leftfold.toml").write_text('[project]\nname = "x"\ndeclarations = []\n')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("leftfold.project.find_root", lambda start=None: tmp_path)
+    group = click.Group(commands={command.name or "": command for command in COMMANDS})
+    return lambda *arguments: CliRunner().invoke(group, arguments, catch_exceptions=False)
+
+
+def document(result: Result) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(result.stdout)
+    assert found["version"] == 1
+    return found
+
+
+def test_up(verb: Verb, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int | None] = []
+
+    def up(root: Path, *, brokers: int | None, progress: Callable[[str], None]) -> Endpoints:
+        asked.append(brokers)
+        progress("starting broker-1")
+        return ENDPOINTS
+
+    monkeypatch.setattr(cluster, "up", up)
+    result = verb("up")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "starting broker-1" in result.stderr
+    assert "next: leftfold apply --yes" in result.stderr
+    assert document(verb("up", "--json", "--brokers", "1"))["bootstrap"] == ENDPOINTS.bootstrap
+    assert asked == [None, 1]
+    assert verb("up", "--brokers", "2").exit_code == 2
+
+
+def test_nothing_was_ever_started(verb: Verb) -> None:
+    assert "nothing was running" in verb("down").stderr
+    assert document(verb("down", "--json"))["ended"] == {}
+    assert "next: leftfold up" in verb("status").stderr
+    assert document(verb("status", "--json"))["cluster"]["state"] == "down"
+    assert "no logs yet" in verb("logs").stderr
+
+
+def test_logs(verb: Verb, tmp_path: Path) -> None:
+    log = state_dir(tmp_path) / "logs" / "redis.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("one\ntwo\nthree\n")
+    assert verb("logs", "redis", "--lines", "2").stdout == "redis     two\nredis     three\n"
+    assert document(verb("logs", "--json", "-n", "1"))["logs"] == [
+        {"name": "redis", "file": str(log), "lines": ["three"]}
+    ]
+
+
+def test_reset_is_named(verb: Verb, tmp_path: Path) -> None:
+    (state_dir(tmp_path) / "redis").mkdir(parents=True)
+    result = verb("reset", "--yes", tmp_path.name, "--json")
+    assert document(result) == {"version": 1, "verb": "reset", "ended": {}, "deleted": True}
+    assert not state_dir(tmp_path).exists()
+
+
+def test_doctor(verb: Verb, monkeypatch: pytest.MonkeyPatch) -> None:
+    checks = [
+        Check("java", "ok", "17"),
+        Check("disk", "wrong", "full", "free 2 GB"),
+        Check("cluster", "idle", "not running"),
+    ]
+    monkeypatch.setattr(doctor, "examine", lambda root: checks)
+    result = verb("doctor")
+    assert result.exit_code == 1
+    assert [line[0] for line in result.stderr.splitlines()] == ["✓", "✗", " ", "–", "1"]
+    result = verb("doctor", "--json")
+    assert result.exit_code == 1
+    assert document(result)["ok"] is False
+    monkeypatch.setattr(doctor, "examine", lambda root: checks[::2])
+    assert verb("doctor").exit_code == 0
