@@ -5,24 +5,22 @@ With --json, one versioned document on stdout and nothing else there; what peopl
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import click
 from rich.console import Console
 from rich.markup import escape
 
+from leftfold.cli.output import document, json_option, next_step, people
 from leftfold.errors import ProjectError
 
 SYMBOLS = {"ok": "[green]✓[/]", "wrong": "[red]✗[/]", "idle": "[dim]–[/]"}
 STATE_VERDICTS = {"running": "ok", "down": "idle"}  # anything else is wrong
-
-_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 
 
 def _root() -> Path:
@@ -31,18 +29,10 @@ def _root() -> Path:
     return find_root()
 
 
-def _people() -> Console:
-    return Console(stderr=True, highlight=False)
-
-
-def _document(verb: str, **content: Any) -> None:
-    click.echo(json.dumps({"version": 1, "verb": verb, **content}, ensure_ascii=False))
-
-
 @contextmanager
 def _progress(title: str) -> Iterator[Callable[[str], None]]:
     """A spinner on a terminal, plain lines elsewhere; every line stays readable afterwards."""
-    console = _people()
+    console = people()
 
     def say(line: str) -> None:
         console.print(f"  {escape(line)}", soft_wrap=True)
@@ -56,7 +46,7 @@ def _progress(title: str) -> Iterator[Callable[[str], None]]:
 
 @click.command()
 @click.option("--brokers", type=click.Choice(["1", "3"]), help="How many brokers a new cluster gets; 3 unless told.")
-@_json
+@json_option
 def up(brokers: str | None, as_json: bool) -> None:
     """Start the local cluster: brokers, registry, store. Repairs one that is half dead."""
     from leftfold.local import cluster
@@ -65,9 +55,9 @@ def up(brokers: str | None, as_json: bool) -> None:
     with _progress("starting the local cluster") as say:
         endpoints = cluster.up(_root(), brokers=counts[brokers], progress=say)
     if as_json:
-        _document("up", bootstrap=endpoints.bootstrap, registry=endpoints.registry_url, redis=endpoints.redis_url)
+        document("up", bootstrap=endpoints.bootstrap, registry=endpoints.registry_url, redis=endpoints.redis_url)
         return
-    console = _people()
+    console = people()
     console.print(f"{SYMBOLS['ok']} the local cluster is ready")
     for name, value in (
         ("kafka", endpoints.bootstrap),
@@ -75,11 +65,11 @@ def up(brokers: str | None, as_json: bool) -> None:
         ("redis", endpoints.redis_url),
     ):
         console.print(f"  {name:<9}{value}", soft_wrap=True)
-    console.print("next: leftfold apply --yes")
+    next_step("leftfold apply --yes")
 
 
 @click.command()
-@_json
+@json_option
 def down(as_json: bool) -> None:
     """End every process of the local cluster. Its data stays."""
     from leftfold.local import cluster
@@ -87,36 +77,37 @@ def down(as_json: bool) -> None:
     with _progress("ending the local cluster") as say:
         ended = cluster.down(_root(), progress=say)
     if as_json:
-        _document("down", ended=ended)
+        document("down", ended=ended)
         return
-    _print_ended(_people(), ended)
-    _people().print("the data stays; next: leftfold up, or leftfold reset to delete it")
+    _print_ended(people(), ended)
+    people().print("the data stays (leftfold reset deletes it)")
+    next_step("leftfold up")
 
 
 @click.command()
-@_json
+@json_option
 def status(as_json: bool) -> None:
     """What runs, where it listens, and where its log is."""
     from leftfold.local import cluster
 
     seen = cluster.status(_root())
     if as_json:
-        _document("status", cluster=seen)
+        document("status", cluster=seen)
         return
-    console = _people()
+    console = people()
     console.print(f"{_symbol(seen['state'])} local cluster: {seen['state']}")
     for row in seen["processes"]:
         pid = f"pid {row['pid']}" if row["pid"] else ""
         console.print(f"  {_symbol(row['state'])} {row['name']:<9} {row['state']:<14} port {row['port']}  {pid}")
     if seen["state"] != "running":
-        console.print("next: leftfold up")
+        next_step("leftfold up")
 
 
 @click.command()
 @click.argument("name", required=False)
 @click.option("--lines", "-n", default=50, show_default=True, help="How many lines of each log.")
 @click.option("--follow", "-f", is_flag=True, help="Go on printing what is written.")
-@_json
+@json_option
 def logs(name: str | None, lines: int, follow: bool, as_json: bool) -> None:
     """The logs of the cluster's processes, or of NAME. Lines go to stdout; with --json --follow as JSON lines."""
     from leftfold.local import cluster, logfile
@@ -124,12 +115,13 @@ def logs(name: str | None, lines: int, follow: bool, as_json: bool) -> None:
     files = cluster.logs(_root(), name)
     tails = {process: logfile.last(path, lines) for process, path in files.items()}
     if as_json and not follow:
-        _document(
+        document(
             "logs", logs=[{"name": process, "file": str(files[process]), "lines": tails[process]} for process in files]
         )
         return
     if not files:
-        _people().print("there are no logs yet; next: leftfold up")
+        people().print("there are no logs yet")
+        next_step("leftfold up")
     for process, tail in tails.items():
         for line in tail:
             _print_log_line(process, line, as_json=as_json)
@@ -140,7 +132,7 @@ def logs(name: str | None, lines: int, follow: bool, as_json: bool) -> None:
 
 @click.command()
 @click.option("--yes", "name", metavar="NAME", help="The project directory's name, instead of typing it.")
-@_json
+@json_option
 def reset(name: str | None, as_json: bool) -> None:
     """Delete the local cluster's data: topics, schemas, the store. There is no undo."""
     from leftfold.local import cluster
@@ -152,14 +144,15 @@ def reset(name: str | None, as_json: bool) -> None:
     with _progress("deleting the local cluster's data") as say:
         ended = cluster.reset(root, confirm=name or "", progress=say)
     if as_json:
-        _document("reset", ended=ended, deleted=True)
+        document("reset", ended=ended, deleted=True)
         return
-    _print_ended(_people(), ended)
-    _people().print(f"{SYMBOLS['ok']} the local cluster's data is deleted; next: leftfold up")
+    _print_ended(people(), ended)
+    people().print(f"{SYMBOLS['ok']} the local cluster's data is deleted")
+    next_step("leftfold up")
 
 
 @click.command()
-@_json
+@json_option
 def doctor(as_json: bool) -> None:
     """Check Java, jars, Redis, Maven, disk, ports and the cluster; say what to do about each."""
     from leftfold.local.doctor import examine
@@ -171,16 +164,16 @@ def doctor(as_json: bool) -> None:
     checks = examine(root)
     wrong = [check for check in checks if check.verdict == "wrong"]
     if as_json:
-        _document("doctor", ok=not wrong, checks=[asdict(check) for check in checks])
+        document("doctor", ok=not wrong, checks=[asdict(check) for check in checks])
     else:
-        console = _people()
+        console = people()
         for check in checks:
             console.print(f"{SYMBOLS[check.verdict]} {check.name:<15} {escape(check.detail)}", soft_wrap=True)
             if check.fix and check.verdict != "ok":
                 console.print(f"  {'':<15} → {escape(check.fix)}", soft_wrap=True)
         console.print(f"{len(wrong)} to repair" if wrong else "nothing to repair")
     if wrong:
-        raise click.exceptions.Exit(1)
+        sys.exit(1)
 
 
 def _symbol(state: str) -> str:
@@ -196,7 +189,7 @@ def _print_ended(console: Console, ended: dict[str, str]) -> None:
 
 def _print_log_line(process: str, line: str, *, as_json: bool) -> None:
     if as_json:
-        _document("logs", name=process, line=line)
+        document("logs", name=process, line=line)
     else:
         click.echo(f"{process:<9} {line}")
 

@@ -24,7 +24,7 @@ from leftfold.local.process import Identity
 from leftfold.local.service import Service, failed
 
 Progress = Callable[[str], None]
-READY_S = 90.0  # 8 s here; ten times that for a machine that is busy
+READY_S = 90.0  # 10 to 20 s on two cores; the rest is for a machine that is busier still
 GRACE_S = 15.0  # brokers hand over their partitions; past this they are killed, and recover at the next start
 
 
@@ -80,8 +80,8 @@ def logs(root: Path, name: str | None = None) -> dict[str, Path]:
     if name is None:
         return found
     if name not in found:
-        known = ", ".join(found) or "there are no logs yet"
-        raise LocalError("no-such-process", f"there is no log of {name}", why=f"known: {known}", fix="leftfold status")
+        why = f"there are logs of {', '.join(found)}" if found else "nothing was started yet"
+        raise LocalError("no-such-process", f"there is no log of {name}", why=why, fix="leftfold status")
     return {name: found[name]}
 
 

@@ -52,7 +52,12 @@ def start(argv: Sequence[str], *, mark: str, directory: Path, log: Path, environ
             start_new_session=True,
         )
     _children[child.pid] = child
-    return Identity(child.pid, _started(child.pid) or "gone")
+    return identify(child.pid)
+
+
+def identify(pid: int) -> Identity:
+    """The process that has this pid now; one that is already gone is never alive."""
+    return Identity(pid, _started(pid) or "gone")
 
 
 def alive(identity: Identity) -> bool:

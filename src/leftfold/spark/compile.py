@@ -17,6 +17,7 @@ from leftfold.fold.definition import Definition
 from leftfold.fold.durations import SECOND
 from leftfold.fold.expressions import Both, Compare, Expression, FieldRef, Length
 from leftfold.fold.values import Kind
+from leftfold.store.layout import ACCEPTED
 
 # The broom sweeps state this much later than any accepted record could need it: brokers' clocks differ and
 # partitions are read unevenly, and late eviction costs only state rows.
@@ -30,7 +31,10 @@ def broom_delay_ms(definition: Definition) -> int:
 
 
 def tiles(records: DataFrame, definition: Definition) -> DataFrame:
-    """entity, step (µs; 0 for a ledger row), tile_end, p0…pn, records, newest_log, newest_event, next_offset."""
+    """entity, step (µs), tile_end, p0…pn, records, newest_log, newest_event, newest_offset.
+
+    A ledger row has its outcome as entity and -(partition + 1) as step; it is never evicted.
+    """
     delay = broom_delay_ms(definition)
     event_us = F.unix_micros(F.col(f"event.{definition.time}"))
     log_us = F.unix_micros(F.col("log_time"))
@@ -50,26 +54,39 @@ def tiles(records: DataFrame, definition: Definition) -> DataFrame:
             _outcome(definition).alias("outcome"),
         )
     )
-    rows = seen.withColumn("row", F.explode(_rows(definition))).withColumns(
-        {
-            "entity": F.col("row.entity"),
-            "step": F.col("row.step"),
-        }
+    # Steps are exploded as constants, and the ledger row is the one with step 0: nothing is allocated per record.
+    every, ledger_only = (F.array(*(F.lit(s).cast("long") for s in steps)) for steps in ((*definition.steps, 0), (0,)))
+    rows = seen.withColumn("s", F.explode(F.when(F.col("outcome") == ACCEPTED, every).otherwise(ledger_only)))
+    is_ledger = F.col("s") == 0
+    start = F.col("event_us") - F.pmod("event_us", F.when(is_ledger, F.lit(1)).otherwise(F.col("s")))
+    end = F.when(is_ledger, F.lit(_NEVER).cast("timestamp")).otherwise(F.timestamp_micros(start + F.col("s")))
+    keyed = rows.select(
+        "*",
+        F.when(is_ledger, F.col("outcome")).otherwise(_entity(definition)).alias("entity"),
+        F.when(is_ledger, -(F.col("partition") + 1).cast("long")).otherwise(F.col("s")).alias("step"),
+        # The tile's end is what state is evicted by; computing it lost the watermark's mark, so it is put back.
+        end.alias("tile_end", metadata={"spark.watermarkDelayMs": delay}),
     )
-    # The tile's end is what state is evicted by; computing it lost the watermark's mark, so it is put back.
-    marked = F.col("row.tile_end").alias("tile_end", metadata={"spark.watermarkDelayMs": delay})
     partials = [_aggregate(c).alias(f"p{i}") for i, c in enumerate(definition.columns)]
-    return (
-        rows.select("*", marked)
-        .groupBy("entity", "step", "tile_end")
-        .agg(
-            *partials,
-            F.count(F.lit(1)).alias("records"),
-            F.max("log_us").alias("newest_log"),
-            F.max("event_us").alias("newest_event"),
-            F.max("offset").alias("newest_offset"),
-        )
+    if any(c.aggregate == "last" for c in definition.columns):
+        # Spark sorts all rows for an aggregation that holds values of varying width, unless one of its functions
+        # keeps objects: then it hashes. This one keeps an empty list.
+        partials.append(F.collect_list(F.when(F.lit(False), F.lit(0))).alias("hashed"))
+    return keyed.groupBy("entity", "step", "tile_end").agg(
+        *partials,
+        F.count(F.lit(1)).alias("records"),
+        F.max("log_us").alias("newest_log"),
+        F.max("event_us").alias("newest_event"),
+        F.max("offset").alias("newest_offset"),
     )
+
+
+def _entity(definition: Definition) -> Column:
+    """The same text as fold.values.entity_text."""
+    texts = [F.col(k.name).cast("string") for k in definition.keys]
+    if len(texts) == 1:
+        return texts[0]
+    return F.concat(*(part for t in texts for part in (F.octet_length(t).cast("string"), F.lit(":"), t)))
 
 
 def _outcome(definition: Definition) -> Column:
@@ -90,7 +107,7 @@ def _outcome(definition: Definition) -> Column:
         F.when(~F.coalesce(reduce(and_, good), F.lit(False)), F.lit("rejected"))
         .when(event_us < log_us - F.lit(definition.lateness), F.lit("late"))
         .when(event_us > log_us + F.lit(definition.future), F.lit("future"))
-        .otherwise(F.lit("accepted"))
+        .otherwise(F.lit(ACCEPTED))
     )
 
 
@@ -120,29 +137,6 @@ def _kinds(definition: Definition) -> dict[str, Kind]:
     for rule in definition.rules:
         visit(rule)
     return kinds
-
-
-def _rows(definition: Definition) -> Column:
-    event_us = F.col("event_us")
-    texts = [F.col(k.name).cast("string") for k in definition.keys]
-    if len(texts) == 1:
-        entity = texts[0]
-    else:
-        entity = F.concat(*(part for t in texts for part in (F.octet_length(t).cast("string"), F.lit(":"), t)))
-    ledger = F.struct(
-        F.concat_ws(":", F.col("partition").cast("string"), F.col("outcome")).alias("entity"),
-        F.lit(0).cast("long").alias("step"),
-        F.lit(_NEVER).cast("timestamp").alias("tile_end"),
-    )
-    own = [
-        F.struct(
-            entity.alias("entity"),
-            F.lit(step).cast("long").alias("step"),
-            F.timestamp_micros(event_us - F.pmod(event_us, F.lit(step)) + F.lit(step)).alias("tile_end"),
-        )
-        for step in definition.steps
-    ]
-    return F.when(F.col("outcome") == "accepted", F.array(*own, ledger)).otherwise(F.array(ledger))
 
 
 def _aggregate(column: columns.Column) -> Column:

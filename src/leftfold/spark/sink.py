@@ -38,7 +38,7 @@ def write_batch(batch: DataFrame, definition: Definition, number: int, *, url: s
 
 def pack(batch: DataFrame, definition: Definition, number: int) -> DataFrame:
     """One row per entity: entity (null for a ledger row), its store fields and values."""
-    index = F.expr("unix_micros(tile_end) div if(step = 0, 1, step) - 1")
+    index = F.expr("unix_micros(tile_end) div step - 1")
     ring = F.lit(1)
     for step, slots in definition.rings.items():
         ring = F.when(F.col("step") == step, F.lit(slots)).otherwise(ring)
@@ -48,8 +48,9 @@ def pack(batch: DataFrame, definition: Definition, number: int) -> DataFrame:
     ]
     value = F.concat(F.lit("["), F.concat_ws(",", index.cast("string"), F.lit(str(number)), *partials), F.lit("]"))
     numbers = ("records", "newest_log", F.coalesce("newest_event", F.lit(0)), "newest_offset")
-    ledger = F.concat_ws(" ", "entity", F.concat_ws(":", *numbers))
-    is_ledger = F.col("step") == 0
+    name = F.concat_ws(":", (-F.col("step") - 1).cast("string"), "entity")
+    ledger = F.concat_ws(" ", name, F.concat_ws(":", *numbers))
+    is_ledger = F.col("step") < 0
     tile = F.when(~is_ledger, F.struct(field.alias("field"), value.alias("value")))
     return (
         batch.select(

@@ -44,7 +44,8 @@ def test_down_unless_something_runs(tmp_path: Path) -> None:
         endpoints.read(tmp_path)
     assert caught.value.why == "none of its processes is alive"
 
-    me = next(one for one in [Identity(os.getpid(), process._started(os.getpid()) or "")])
-    degraded = Endpoints("id", PORTS, {"redis": me, "registry": Identity(os.getpid(), "another time")})
+    degraded = Endpoints(
+        "id", PORTS, {"redis": process.identify(os.getpid()), "registry": Identity(os.getpid(), "another time")}
+    )
     endpoints.write(tmp_path, degraded)
     assert endpoints.read(tmp_path) == degraded

@@ -50,11 +50,12 @@ def test_ended_when_asked(nursery: Nursery) -> None:
 
 
 def test_killed_with_its_group_when_it_does_not_listen(nursery: Nursery) -> None:
-    identity = nursery.start("trap '' TERM; echo ready; sleep 60 & while :; do wait; done")
-    assert process.wait_until(lambda: nursery.log.read_text() == "ready\n", timeout_s=5)
+    identity = nursery.start("trap '' TERM; sleep 60 & echo $!; while :; do wait; done")
+    assert process.wait_until(lambda: nursery.log.read_text().endswith("\n"), timeout_s=5)
+    background = process.identify(int(nursery.log.read_text()))
+    assert process.alive(background)
     assert process.end([identity], grace_s=0.2) == {identity: "killed"}
-    with pytest.raises(ProcessLookupError):  # the sleep in the background went with it
-        os.killpg(identity.pid, 0)
+    assert process.wait_until(lambda: not process.alive(background), timeout_s=5)
 
 
 def test_a_recycled_pid_is_somebody_else() -> None:

@@ -1,0 +1,38 @@
+# Every target that people and CI use. `make` alone lists them.
+SHELL := /bin/bash
+PYTHON ?= python3
+BIN := .venv/bin
+ENGINE ?= tests/engine
+
+.DEFAULT_GOAL := help
+.PHONY: help setup check format test engine bench kills
+
+help: ## This list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: ## Make .venv and fetch every jar (needs Python 3.11+, Java 17+, Maven, redis-server)
+	test -d .venv || $(PYTHON) -m venv .venv
+	for try in 1 2 3; do $(BIN)/pip install --quiet --upgrade pip && $(BIN)/pip install --quiet -e '.[spark,dev]' && break; sleep 5; test $$try -lt 3; done
+	$(BIN)/python -m leftfold.jars fetch
+
+check: ## Lint, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: ## Let ruff rewrite the sources
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: ## Tests that need no engine
+	$(BIN)/pytest -q -m "not engine"
+
+engine: ## Tests on real brokers, registry, Redis and Spark, which they start themselves
+	$(BIN)/pytest -q -m engine $(ENGINE)
+
+kills: ## The long crash test: 1,000,000 events, the driver killed five times, a broker killed
+	LEFTFOLD_KILLS=full $(BIN)/pytest -q -m engine tests/engine/test_kills.py -s
+
+bench: ## Ratios against the bare engines
+	$(BIN)/python -m bench producer --json
+	$(BIN)/python -m bench view --json

@@ -1,0 +1,143 @@
+"""Imports go downward only, and each third-party library is fenced in one room. The two tables are the whole truth."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import grimp
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "src" / "leftfold"
+
+# Which room may import which; a room may always import itself. Nobody may import cli.
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "clock": set(),
+    "settings": set(),
+    "fold": {"errors"},
+    "jars": {"errors"},
+    "spec": {"errors", "clock", "fold"},
+    "kafka": {"errors", "fold", "settings", "spec"},
+    "store": {"errors", "clock", "fold", "spec"},
+    "local": {"errors", "clock", "jars"},
+    "plan": {"errors", "fold", "settings", "spec", "kafka"},
+    "spark": {"errors", "clock", "fold", "settings", "jars", "spec", "store"},
+    "run": {"errors", "clock", "fold", "settings", "spec", "kafka", "store", "spark"},
+    "project": {
+        *("errors", "clock", "fold", "settings", "jars", "spec"),
+        *("kafka", "store", "local", "plan", "spark", "run"),
+    },
+    "leftfold": {"errors", "spec", "project"},  # the root's __init__: the public names
+    "cli": {
+        *("errors", "clock", "fold", "settings", "jars", "spec"),
+        *("kafka", "store", "local", "plan", "spark", "run", "project", "leftfold"),
+    },
+}
+
+# Which rooms may import a library, anywhere in a file: at the top, in a function, for type checking.
+CONFINED: dict[str, set[str]] = {
+    "pyspark": {"spark"},
+    "py4j": {"spark"},
+    "confluent_kafka": {"kafka"},
+    "redis": {"store"},
+    "rich": {"cli"},
+    "click": {"cli"},
+}
+
+# `template` holds a project of its own: the files that `init` copies.
+SOURCES = [path for path in sorted(PACKAGE.rglob("*.py")) if "template" not in path.relative_to(PACKAGE).parts]
+
+
+def _room(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else parts[0]
+
+
+def _room_of(path: Path) -> str:
+    first = path.relative_to(PACKAGE).parts[0]
+    return "leftfold" if first == "__init__.py" else first.removesuffix(".py")
+
+
+@pytest.fixture(scope="module")
+def graph() -> grimp.ImportGraph:
+    return grimp.build_graph("leftfold", cache_dir=None)
+
+
+def test_every_room_is_in_the_table() -> None:
+    assert {_room_of(path) for path in SOURCES} == set(MAY_IMPORT)
+
+
+def test_the_table_has_no_cycle() -> None:
+    """So that "downward" means something: there is an order in which every room imports only what stands before it."""
+    placed: set[str] = set()
+    while len(placed) < len(MAY_IMPORT):
+        ready = {room for room, below in MAY_IMPORT.items() if room not in placed and below <= placed}
+        assert ready, f"these import each other: {sorted(set(MAY_IMPORT) - placed)}"
+        placed |= ready
+
+
+@pytest.mark.parametrize("room", sorted(MAY_IMPORT))
+def test_imports_go_downward(graph: grimp.ImportGraph, room: str) -> None:
+    own = [m for m in graph.modules if _room(m) == room and not m.startswith("leftfold.template")]
+    assert own
+    upward = sorted(
+        f"{importer} -> {imported}"
+        for importer in own
+        for imported in graph.find_modules_directly_imported_by(importer)
+        if _room(imported) not in {room, *MAY_IMPORT[room]}
+    )
+    assert upward == []
+
+
+def _libraries(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+@pytest.mark.parametrize("library", sorted(CONFINED))
+def test_library_is_confined(library: str) -> None:
+    importers = {path.relative_to(PACKAGE).as_posix(): _room_of(path) for path in SOURCES if library in _libraries(path)}
+    assert importers or library == "py4j", f"nobody imports {library}: take it out of the table"
+    assert {file for file, room in importers.items() if room not in CONFINED[library]} == set()
+
+
+def test_the_scan_sees_imports_inside_functions(tmp_path: Path) -> None:
+    source = tmp_path / "probe.py"
+    source.write_text("def f():\n    if True:\n        from redis.client import Redis\n    import click as c\n")
+    assert _libraries(source) == {"redis", "click"}
+
+
+HEAVY = ("pyspark", "confluent_kafka", "redis", "fastavro", "pyarrow", "pandas")
+
+
+def _loaded_by(code: str) -> set[str]:
+    """Which heavy libraries a fresh interpreter holds after running `code`."""
+    tell = f"import sys; print(*[m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)"
+    script = f"{code}\n{tell}"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    return set(done.stderr.splitlines()[-1].split()) if done.stderr.strip() else set()
+
+
+def test_importing_leftfold_loads_no_engine() -> None:
+    assert _loaded_by("import leftfold") == set()
+
+
+def test_help_loads_no_engine() -> None:
+    code = (
+        "import sys; sys.argv = ['leftfold', '--help']\n"
+        "from leftfold.cli.main import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass"
+    )
+    assert _loaded_by(code) == set()
+
+
+def test_the_probe_would_notice() -> None:
+    assert _loaded_by("import redis") == {"redis"}
