@@ -1,0 +1,132 @@
+"""An independent recomputation of the `AccountActivity` tiles in plain Python, from the log itself.
+
+Shares no code with what it checks: its own consumer, its own decoding, its own arithmetic, its own idea of a tile.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Any
+
+import fastavro
+import redis
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, TopicPartition
+
+LATENESS_MS = 600_000
+FUTURE_MS = 60_000
+STEPS_S = (300, 3_600)
+# Slots of the rings, by hand: (window + finest step + tolerance) / step, rounded up, and two.
+RINGS = {300: -(-(3_600 + 300 + 60) // 300) + 2, 3_600: -(-(7 * 86_400 + 300 + 60) // 3_600) + 2}
+
+
+@dataclass
+class Log:
+    """Everything read back from a topic, and the tiles that follow from it."""
+
+    ids: Counter[int] = field(default_factory=Counter)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    tiles: dict[tuple[str, int, int], list[Any]] = field(default_factory=dict)
+    _newest: dict[tuple[str, int, int, str], tuple[int, int, int]] = field(default_factory=dict)
+
+    def add(self, record: dict[str, Any], log_ms: int, partition: int, offset: int) -> None:
+        self.ids[record["id"]] += 1
+        event_us = round(record["at"].timestamp() * 1_000_000)
+        if log_ms * 1_000 - event_us > LATENESS_MS * 1_000:
+            self.outcomes["late"] += 1
+            return
+        if event_us - log_ms * 1_000 > FUTURE_MS * 1_000:
+            self.outcomes["future"] += 1
+            return
+        self.outcomes["accepted"] += 1
+        for step in STEPS_S:
+            tile = (record["account"], step, event_us // (step * 1_000_000))
+            values = self.tiles.setdefault(tile, [0, 0, None, None, None, None])
+            values[0] += 1
+            values[1] += record["amount"] > 100 and record["points"] >= 5
+            cents = Decimal(repr(record["amount"])).quantize(Decimal("0.000001"), ROUND_HALF_UP)
+            values[2] = (values[2] or 0) + int(cents.scaleb(6))
+            values[3] = (values[3] or 0) + record["points"]
+            self._last(tile, 4, record["note"], (event_us, partition, offset))
+            self._last(tile, 5, record["amount"], (event_us, partition, offset))
+
+    def _last(self, tile: tuple[str, int, int], column: int, value: Any, position: tuple[int, int, int]) -> None:
+        known = self._newest.get((*tile, str(column)))
+        if value is not None and (known is None or position > known):
+            self._newest[(*tile, str(column))] = position
+            self.tiles[tile][column] = value
+
+    def slots(self) -> dict[tuple[str, str], tuple[int, list[Any]]]:
+        """What a store of rings holds in the end: (entity, field) -> (tile index, partials)."""
+        held: dict[tuple[str, str], tuple[int, list[Any]]] = {}
+        for (account, step, index), values in self.tiles.items():
+            slot = (account, f"{step}:{index % RINGS[step]}")
+            if slot not in held or held[slot][0] < index:
+                held[slot] = (index, values)
+        return held
+
+
+def read_log(bootstrap: str, topic: str, schemas: dict[int, str]) -> Log:
+    """Read the whole topic once, to the ends it has now."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "oracle", "enable.auto.commit": False, "isolation.level": "read_committed"}
+    )
+    parsed = {schema_id: fastavro.parse_schema(json.loads(text)) for schema_id, text in schemas.items()}
+    partitions = sorted(consumer.list_topics(topic, timeout=20).topics[topic].partitions)
+    ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=20)[1] for p in partitions}
+    consumer.assign([TopicPartition(topic, p, 0) for p in partitions if ends[p]])
+    left = {p for p in partitions if ends[p]}
+    log = Log()
+    while left:
+        for message in consumer.consume(10_000, timeout=10):
+            assert message.error() is None, message.error()
+            if message.offset() + 1 >= ends[message.partition()]:
+                left.discard(message.partition())
+            kind, log_ms = message.timestamp()
+            assert kind == TIMESTAMP_LOG_APPEND_TIME
+            record = _decode(message.value(), parsed)
+            if record is None:
+                log.outcomes["rejected"] += 1
+            else:
+                log.add(record, log_ms, message.partition(), message.offset())
+    consumer.close()
+    return log
+
+
+def _decode(value: bytes | None, schemas: dict[int, Any]) -> dict[str, Any] | None:
+    if value is None or len(value) < 6 or value[0] != 0:
+        return None
+    schema = schemas.get(int.from_bytes(value[1:5]))
+    if schema is None:
+        return None
+    body = io.BytesIO(value[5:])
+    try:
+        record = fastavro.schemaless_reader(body, schema)
+    except (EOFError, ValueError, IndexError, OverflowError, MemoryError, UnicodeDecodeError):
+        return None
+    assert isinstance(record, dict)
+    return {"note": None, **record}
+
+
+def read_store(url: str, prefix: str) -> dict[tuple[str, str], tuple[int, list[Any]]]:
+    client = redis.Redis.from_url(url, decode_responses=True)
+    held: dict[tuple[str, str], tuple[int, list[Any]]] = {}
+    keys = list(client.scan_iter(match=f"{prefix}*", count=10_000))
+    for start in range(0, len(keys), 1_000):
+        pipeline = client.pipeline(transaction=False)
+        chunk = keys[start : start + 1_000]
+        for key in chunk:
+            pipeline.hgetall(key)
+        for key, row in zip(chunk, pipeline.execute(), strict=True):
+            for name, value in row.items():
+                index, _batch, *partials = json.loads(value)
+                held[key.removeprefix(prefix), name] = (index, partials)
+    return held
+
+
+def differences(expected: dict[Any, Any], found: dict[Any, Any]) -> list[str]:
+    slots = expected.keys() | found.keys()
+    return [f"{s}: log {expected.get(s)}, store {found.get(s)}" for s in slots if expected.get(s) != found.get(s)]

@@ -1,0 +1,126 @@
+"""Projects for engine tests: declarations of their own, in a namespace of their own, on the shared cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import leftfold
+from leftfold.local.endpoints import Endpoints
+
+LEFTFOLD = str(Path(sys.executable).with_name("leftfold"))
+
+PAYMENTS = '''\
+from datetime import datetime
+
+import leftfold as lf
+
+
+class Payment(lf.Event):
+    id: int
+    account: str
+    amount: float
+    points: int
+    note: str | None = None
+    at: datetime
+
+
+payments = lf.Topic("payments", Payment, key=Payment.account, time=Payment.at, partitions=6, lateness="10m")
+
+
+class AccountActivity(lf.Features, of=payments, by=Payment.account):
+    payments_1h = lf.count("1h")
+    big_1h = lf.count("1h", where=(Payment.amount > 100) & (Payment.points >= 5))
+    amount_24h = lf.sum(Payment.amount, "24h")
+    points_24h = lf.sum(Payment.points, "24h")
+    note_7d = lf.last(Payment.note, "7d")
+    amount_7d = lf.last(Payment.amount, "7d")
+'''
+
+
+def make(root: Path, endpoints: Endpoints, namespace: str, streams: str = PAYMENTS) -> leftfold.App:
+    """A project whose profile names the cluster's engines, as a profile for production would."""
+    root.mkdir(parents=True, exist_ok=True)
+    (root / "streams.py").write_text(streams)
+    (root / "leftfold.toml").write_text(
+        f'''[project]
+name = "engine"
+declarations = ["streams.py"]
+
+[profile.local]
+namespace = "{namespace}"
+kafka = {{ bootstrap = "{endpoints.bootstrap}" }}
+registry = {{ url = "{endpoints.registry_url}" }}
+online = {{ url = "{endpoints.redis_url}" }}
+'''
+    )
+    return leftfold.open(root)
+
+
+def apply(app: leftfold.App) -> None:
+    for _ in app.apply(app.plan()):
+        pass
+
+
+def await_true(condition: Callable[[], bool], *, timeout: float, what: str) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {timeout:g} s for {what}"
+        time.sleep(0.05)
+
+
+class Running:
+    """`leftfold run --json` as a process group of its own."""
+
+    def __init__(self, root: Path, *options: str) -> None:
+        self._out = (root / "run.jsonl").open("wb")
+        self._err = (root / "run.err").open("ab")
+        self.root = root
+        self.process = subprocess.Popen(
+            [LEFTFOLD, "run", "--json", *options], cwd=root, stdout=self._out, stderr=self._err, start_new_session=True
+        )
+
+    def lines(self) -> list[dict[str, Any]]:
+        text = (self.root / "run.jsonl").read_text()
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+    def await_batches(self, number: int, timeout: float = 180) -> None:
+        await_true(lambda: len(self.lines()) >= number or not self.alive, timeout=timeout, what=f"{number} batches")
+        assert self.alive, self.explain()
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def kill(self) -> None:
+        """SIGKILL to all of it at once: Python, the JVM and its Python workers."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def terminate(self, timeout: float = 60) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout)
+
+    def wait(self, timeout: float) -> int:
+        return self.process.wait(timeout)
+
+    def explain(self) -> str:
+        return (self.root / "run.jsonl").read_text()[-3_000:] + (self.root / "run.err").read_text()[-3_000:]
+
+
+@contextmanager
+def running(root: Path, *options: str) -> Iterator[Running]:
+    run = Running(root, *options)
+    try:
+        yield run
+    finally:
+        if run.alive:
+            run.kill()
