@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from leftfold.local import cluster as local_cluster
 from leftfold.local import endpoints as local_endpoints
 from leftfold.local.endpoints import Endpoints
+from leftfold.settings import Spark
+from leftfold.spark.session import build_session
 
 PROJECT = '[project]\nname = "engine"\ndeclarations = []\n'
 
@@ -45,3 +48,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield Cluster(root)
     finally:
         local_cluster.down(root)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One JVM for all tests that do not kill it."""
+    session = build_session(
+        Spark(), application="engine tests", log_file=tmp_path_factory.mktemp("spark") / "spark.log"
+    )
+    yield session
+    session.stop()

@@ -71,9 +71,7 @@ class Log:
 
 def read_log(bootstrap: str, topic: str, schemas: dict[int, str]) -> Log:
     """Read the whole topic once, to the ends it has now."""
-    consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "oracle", "enable.auto.commit": False, "isolation.level": "read_committed"}
-    )
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "oracle", "enable.auto.commit": False})
     parsed = {schema_id: fastavro.parse_schema(json.loads(text)) for schema_id, text in schemas.items()}
     partitions = sorted(consumer.list_topics(topic, timeout=20).topics[topic].partitions)
     ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=20)[1] for p in partitions}
@@ -83,15 +81,18 @@ def read_log(bootstrap: str, topic: str, schemas: dict[int, str]) -> Log:
     while left:
         for message in consumer.consume(10_000, timeout=10):
             assert message.error() is None, message.error()
-            if message.offset() + 1 >= ends[message.partition()]:
-                left.discard(message.partition())
+            partition, offset = message.partition(), message.offset()
+            assert partition is not None
+            assert offset is not None
+            if offset + 1 >= ends[partition]:
+                left.discard(partition)
             kind, log_ms = message.timestamp()
             assert kind == TIMESTAMP_LOG_APPEND_TIME
             record = _decode(message.value(), parsed)
             if record is None:
                 log.outcomes["rejected"] += 1
             else:
-                log.add(record, log_ms, message.partition(), message.offset())
+                log.add(record, log_ms, partition, offset)
     consumer.close()
     return log
 

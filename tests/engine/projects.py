@@ -18,7 +18,7 @@ from leftfold.local.endpoints import Endpoints
 
 LEFTFOLD = str(Path(sys.executable).with_name("leftfold"))
 
-PAYMENTS = '''\
+PAYMENTS = """\
 from datetime import datetime
 
 import leftfold as lf
@@ -43,7 +43,7 @@ class AccountActivity(lf.Features, of=payments, by=Payment.account):
     points_24h = lf.sum(Payment.points, "24h")
     note_7d = lf.last(Payment.note, "7d")
     amount_7d = lf.last(Payment.amount, "7d")
-'''
+"""
 
 
 def make(root: Path, endpoints: Endpoints, namespace: str, streams: str = PAYMENTS) -> leftfold.App:

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from leftfold.errors import LeftfoldError
 from leftfold.local.endpoints import Endpoints
 from tests.engine import oracle, projects
 from tests.engine.conftest import Cluster
@@ -58,7 +59,7 @@ def test_view_equals_log_after_kills(cluster: Cluster, tmp_path: Path) -> None:
     chance = random.Random(SEED)
     app = projects.make(tmp_path / "kills", cluster.endpoints, f"kills{SEED}")
     projects.apply(app)
-    failures: list[BaseException] = []
+    failures: list[LeftfoldError] = []
     head_start = EVENTS // 2
     sent = threading.Event()
     finished = threading.Event()
@@ -72,7 +73,7 @@ def test_view_equals_log_after_kills(cluster: Cluster, tmp_path: Path) -> None:
                         sent.set()
                         if record["id"] % 500 == 0 and not finished.is_set():
                             time.sleep(60.0 * KILLS * 500 / (EVENTS - head_start))  # keeps coming during the kills
-        except BaseException as error:
+        except LeftfoldError as error:
             failures.append(error)
         finally:
             sent.set()

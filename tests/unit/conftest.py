@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -46,7 +46,7 @@ def _no_profile_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def make_project(tmp_path: Path) -> Iterator[MakeProject]:
+def make_project(tmp_path: Path) -> MakeProject:
     """A project directory: `make_project(toml, **{"streams.py": text})`; without arguments, one that works."""
 
     def make(toml: str = TOML, files: dict[str, str] | None = None) -> Path:
@@ -58,4 +58,4 @@ def make_project(tmp_path: Path) -> Iterator[MakeProject]:
             (root / name).write_text(text)
         return root
 
-    yield make
+    return make

@@ -104,7 +104,9 @@ def _libraries(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("library", sorted(CONFINED))
 def test_library_is_confined(library: str) -> None:
-    importers = {path.relative_to(PACKAGE).as_posix(): _room_of(path) for path in SOURCES if library in _libraries(path)}
+    importers = {
+        path.relative_to(PACKAGE).as_posix(): _room_of(path) for path in SOURCES if library in _libraries(path)
+    }
     assert importers or library == "py4j", f"nobody imports {library}: take it out of the table"
     assert {file for file, room in importers.items() if room not in CONFINED[library]} == set()
 

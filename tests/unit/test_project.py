@@ -46,8 +46,8 @@ def test_no_project(tmp_path: Path) -> None:
         ("", "bad-project"),
         ('project = "shop"\n', "bad-project"),
         ('[project]\nname = "shop"\n', "bad-project"),
-        ('[project]\ndeclarations = []\n', "bad-project"),
-        ('[project]\nname = 3\ndeclarations = []\n', "bad-project"),
+        ("[project]\ndeclarations = []\n", "bad-project"),
+        ("[project]\nname = 3\ndeclarations = []\n", "bad-project"),
         ('[project]\nname = "shop"\ndeclarations = "streams.py"\n', "bad-project"),
         ('[project]\nname = "shop"\ndeclarations = []\ncolour = "red"\n', "bad-project"),
         ('[project]\nname = "shop"\ndeclarations = []\n[profiles.prod]\n', "bad-project"),
@@ -239,8 +239,11 @@ def test_without_a_cluster_it_says_how_to_start_one(make_project: MakeProject) -
 
 
 def test_engines_of_a_profile_need_no_cluster(make_project: MakeProject) -> None:
-    toml = (
-        TOML + '[profile.p]\nkafka = { bootstrap = "b:1" }\nregistry = { url = "http://r" }\nonline = { url = "redis://o" }\n'
-    )
+    engines = 'kafka = { bootstrap = "b:1" }\nregistry = { url = "http://r" }\nonline = { url = "redis://o" }\n'
+    toml = f"{TOML}[profile.p]\n{engines}"
     app = lf.open(make_project(toml), profile="p")
-    assert (app.kafka.bootstrap, app.registry.url, app.online.url.get_secret_value()) == ("b:1", "http://r", "redis://o")
+    assert (app.kafka.bootstrap, app.registry.url, app.online.url.get_secret_value()) == (
+        "b:1",
+        "http://r",
+        "redis://o",
+    )

@@ -91,9 +91,7 @@ def test_ssl_without_sasl_sends_no_password() -> None:
     assert not [k for k in sasl(security="SSL").for_spark() if "sasl" in k]
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"), [("", "clicks"), ("prod", "prod.clicks")]
-)
+@pytest.mark.parametrize(("name", "expected"), [("", "clicks"), ("prod", "prod.clicks")])
 def test_namespace(name: str, expected: str) -> None:
     assert Profile(name="p", namespace=name).topic_name("clicks") == expected
 

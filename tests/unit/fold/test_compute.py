@@ -1,4 +1,4 @@
-"""Both paths to a value, straight from events and by way of tiles, against an oracle that shares no code with either."""
+"""Both paths to a value, straight from events and by way of tiles, against an oracle that shares no code with them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _asked(draw: st.DrawFn) -> Asked:
 
 @st.composite
 def _case(draw: st.DrawFn) -> tuple[list[Asked], list[dict[str, Any]], int]:
-    """Features, events in log order, and a moment: times are drawn at the edges of tiles and windows, give or take a µs."""
+    """Features, events in log order, and a moment: times lie at the edges of tiles and windows, give or take a µs."""
     asked = draw(st.lists(_asked(), min_size=1, max_size=4))
     at = draw(st.sampled_from(_AROUND)) + draw(st.integers(-D, D))
     if draw(st.booleans()):
@@ -108,9 +108,7 @@ def by_tiles(definition: Definition, events: Sequence[dict[str, Any]], at: int) 
     values: dict[str, Any] = {}
     for feature in definition.features:
         column = definition.columns[feature.column]
-        wanted = cover(
-            floor(at - feature.window, feature.step), at, [s for s in definition.steps if s >= feature.step]
-        )
+        wanted = cover(floor(at - feature.window, feature.step), at, [s for s in definition.steps if s >= feature.step])
         found = [(t, slots.get((t.step, t.index % definition.rings[t.step]))) for t in wanted]
         parts = [slot[1][feature.column] for t, slot in found if slot is not None and slot[0] == t.index]
         values[feature.name] = columns.final(column, columns.merge(column, parts))
@@ -130,7 +128,9 @@ def test_tiles_give_the_same_at_every_moment_after_the_newest_event(
 
 def test_ties_are_decided_by_log_order() -> None:
     asked = Asked("last", "item", H, 5 * M, kind="string")
-    events = [{"user": "u", "at": t, "n": 0, "price": None, "item": i} for t, i in ((5, "a"), (9, "b"), (9, "c"), (7, "d"))]
+    events = [
+        {"user": "u", "at": t, "n": 0, "price": None, "item": i} for t, i in ((5, "a"), (9, "b"), (9, "c"), (7, "d"))
+    ]
     assert compute(definition_of([asked]), events, 10) == {"f0": "c"}
 
 
@@ -145,6 +145,7 @@ def test_the_window_starts_at_a_step() -> None:
     asked = [Asked("count", None, H, 5 * M)]
     at = 12 * H + 7 * M
     events = [
-        {"user": "u", "at": t, "n": 0, "price": None, "item": None} for t in (11 * H + 5 * M - 1, 11 * H + 5 * M, at - 1)
+        {"user": "u", "at": t, "n": 0, "price": None, "item": None}
+        for t in (11 * H + 5 * M - 1, 11 * H + 5 * M, at - 1)
     ]
     assert compute(definition_of(asked), events, at) == {"f0": 2}

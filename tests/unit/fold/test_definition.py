@@ -54,7 +54,13 @@ def test_fingerprint_does_not_depend_on_the_process() -> None:
     for seed in ("0", "1"):
         environment = {"PYTHONHASHSEED": seed, "PYTHONPATH": str(root)}
         done = subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True, env=environment, cwd=root
+            [sys.executable, "-c", script],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+            env=environment,
+            cwd=root,
         )
         assert done.stdout.strip() == FINGERPRINT
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -58,7 +59,7 @@ def test_a_chosen_step() -> None:
 
 
 def test_steps_are_nested() -> None:
-    assert [coarse % fine for fine, coarse in zip(STEPS, STEPS[1:], strict=False)] == [0] * (len(STEPS) - 1)
+    assert [coarse % fine for fine, coarse in pairwise(STEPS)] == [0] * (len(STEPS) - 1)
 
 
 @pytest.mark.parametrize(("time", "expected"), [(0, 0), (9, 0), (10, 10), (-1, -10), (-10, -10), (-11, -20)])

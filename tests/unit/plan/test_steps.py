@@ -42,7 +42,11 @@ def topic(name: str = "clicks", **options: Any) -> lf.Topic[Click]:
 
 
 def observed(
-    found: ObservedTopic | None = THERE, subject: ObservedSubject = REGISTERED, *, brokers: int = 3, name: str = "clicks"
+    found: ObservedTopic | None = THERE,
+    subject: ObservedSubject = REGISTERED,
+    *,
+    brokers: int = 3,
+    name: str = "clicks",
 ) -> Observed:
     return Observed(brokers, {} if found is None else {name: found}, {f"{name}-value": subject})
 

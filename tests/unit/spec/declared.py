@@ -15,7 +15,7 @@ class Click(lf.Event):
     price: float
     pieces: int = 1
     coupon: str | None = None
-    tags: list[str] = []
+    tags: list[str] = []  # noqa: RUF012 # pydantic copies it
     seen: list[datetime] | None = None
     raw: bytes = b""
     gift: bool = False

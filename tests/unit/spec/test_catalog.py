@@ -98,7 +98,9 @@ def _large_project(*, last: str = "") -> str:
     return "\n".join([*lines, last, ""])
 
 
-def test_a_thousand_topics_of_a_hundred_partitions(make_project: MakeProject, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_thousand_topics_of_a_hundred_partitions(
+    make_project: MakeProject, capsys: pytest.CaptureFixture[str]
+) -> None:
     duplicates = (
         f'again = lf.Topic("topic.{TOPICS - 1}", Event0, key=Event0.user_id, time=Event0.at)\n'
         'class View0Again(lf.Features, of=t0, by=Event0.user_id, name="view0"):\n    n = lf.count("1h")'
@@ -109,7 +111,9 @@ def test_a_thousand_topics_of_a_hundred_partitions(make_project: MakeProject, ca
     problems = app.problems
     took = time.monotonic() - started
     with capsys.disabled():
-        print(f"\n    {TOPICS:,} topics × {PARTITIONS} partitions, with a view each, loaded and checked in {took:.2f} s")
+        print(
+            f"\n    {TOPICS:,} topics × {PARTITIONS} partitions, with a view each, loaded and checked in {took:.2f} s"
+        )
     assert [p.code for p in problems] == ["duplicate-topic", "duplicate-view"]
     topics = app._loaded[0].topics.values()
     assert sum(t.partitions for t in topics) == TOPICS * PARTITIONS

@@ -266,12 +266,12 @@ def test_floats_are_finite(price: float) -> None:
 
 def test_unknown_fields_are_refused() -> None:
     with pytest.raises(ValidationError, match="Extra inputs"):
-        Click(**GOOD, colour="red")
+        Click(**{**GOOD, "colour": "red"})
 
 
 def test_events_are_frozen() -> None:
     with pytest.raises(ValidationError, match="frozen"):
-        Click(**GOOD).price = 2.0  # type: ignore[misc] # that is the mistake
+        setattr(Click(**GOOD), "price", 2.0)  # noqa: B010 # a checker would object to the plain spelling
 
 
 def test_micros() -> None:

@@ -126,7 +126,7 @@ class V2(lf.Event):
     pieces: int = 1
     share: float | None = 0.5
     note: str | None = None
-    tags: list[str] = []
+    tags: list[str] = []  # noqa: RUF012 # pydantic copies it
 
 
 def _schema(event: type[lf.Event]) -> str:
@@ -185,7 +185,7 @@ def test_a_times_default_is_micros() -> None:
 
 def test_a_list_of_times_can_have_a_default() -> None:
     class Seen(lf.Event):
-        seen: list[datetime] = [NOON]
+        seen: list[datetime] = [NOON]  # noqa: RUF012 # pydantic copies it
 
     (field,) = json.loads(avro_schema(Seen))["fields"]
     assert field["default"] == [1_767_614_400_000_000]

@@ -19,7 +19,7 @@ class Odd(lf.Event):
     user: str
     shop: int
     maybe: str | None = None
-    many: list[str] = []
+    many: list[str] = []  # noqa: RUF012 # pydantic copies it
     price: float
     at: datetime
     seen: datetime | None = None

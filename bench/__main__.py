@@ -1,0 +1,33 @@
+"""python -m bench NAME [--json]: starts engines of its own, measures, prints one document, ends them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+
+from bench import producer, view
+
+BENCHES = {"producer": producer.measure, "view": view.measure}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench")
+    parser.add_argument("bench", choices=BENCHES)
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    parser.add_argument("--pairs", type=int, default=5, help="pairs per case (default 5)")
+    arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the engines are ended with us
+    cases = BENCHES[arguments.bench](arguments.pairs)
+    if arguments.json:
+        print(json.dumps({"bench": arguments.bench, "cases": {name: case.as_json() for name, case in cases.items()}}))
+    else:
+        for name, case in cases.items():
+            print(f"{name}: {case}")
+    missed = [name for name, case in cases.items() if not case.reached]
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,32 @@
+"""A cluster of the bench's own, with the clickstream project on it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from click.testing import CliRunner
+
+import leftfold
+from bench.pairs import note
+from leftfold.cli.declare_verbs import init
+from leftfold.local import cluster
+
+
+@contextmanager
+def shop() -> Iterator[leftfold.App]:
+    """The project that `leftfold init` makes, applied to three brokers."""
+    with tempfile.TemporaryDirectory(prefix="leftfold-bench-") as directory:
+        root = Path(directory) / "shop"
+        made = CliRunner().invoke(init, [str(root)])
+        assert made.exit_code == 0, made.output
+        try:
+            cluster.up(root, brokers=3, progress=note)
+            app = leftfold.open(root)
+            for step in app.apply(app.plan()):
+                note(str(step))
+            yield app
+        finally:
+            cluster.down(root)

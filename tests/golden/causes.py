@@ -1,0 +1,435 @@
+"""How to provoke every error that is not the local cluster's: by declaring, by loading a project, by a dead port.
+
+Each function is given an empty directory and raises the one error it is listed under. Where an engine would have to be
+in a certain state, the real class is driven with a stand-in for that engine: what is tested here is the message.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import click
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+import leftfold as lf
+from leftfold.cli.declare_verbs import init
+from leftfold.cli.log_verbs import _lines
+from leftfold.kafka import admin
+from leftfold.kafka.admin import Admin, ObservedTopic
+from leftfold.kafka.producer import Producer
+from leftfold.kafka.registry import SchemaRegistry
+from leftfold.plan.observe import Observed, ObservedSubject
+from leftfold.plan.steps import plan
+from leftfold.settings import Kafka, Profile, Registry
+from leftfold.store.layout import Build, manifest
+from leftfold.store.reader import Reader
+from leftfold.store.writer import BuildWriter
+
+DEAD = "127.0.0.1:1"  # port 1 is never listened on
+NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
+NOTHING: Any = None  # for what an error comes before
+
+PROJECT = '[project]\nname = "shop"\ndeclarations = ["streams.py"]\n'
+HEAD = "from datetime import datetime\n\nfrom pydantic import Field, field_validator\n\nimport leftfold as lf\n\n\n"
+EVENT = (
+    "class Click(lf.Event):\n    user_id: str\n    item_id: str\n    price: float\n    tags: list[str] = []\n"
+    "    at: datetime\n\n\n"
+)
+TOPIC = 'clicks = lf.Topic("clicks", Click, key=Click.user_id, time=Click.at)\n\n\n'
+VIEW = 'class UserActivity(lf.Features, of=clicks, by=Click.user_id):\n    clicks_1h = lf.count("1h")\n'
+
+Cause = Callable[[Path], None]
+
+
+def stand_in(**answers: Any) -> Any:
+    """An engine's client that knows these answers and nothing else."""
+    return SimpleNamespace(**answers)
+
+
+def project(tmp: Path, streams: str = HEAD + EVENT + TOPIC + VIEW, *, toml: str = PROJECT) -> lf.App:
+    (tmp / "leftfold.toml").write_text(toml)
+    (tmp / "streams.py").write_text(streams)
+    return lf.open(tmp)
+
+
+def declares(text: str, *, topic: bool = True) -> Cause:
+    """A project that declares Click, mostly also clicks, and then `text`."""
+
+    def cause(tmp: Path) -> None:
+        _ = project(tmp, HEAD + EVENT + (TOPIC if topic else "") + text + "\n").catalog
+
+    return cause
+
+
+def event(field: str) -> Cause:
+    return declares(f"class Wrong(lf.Event):\n    {field}", topic=False)
+
+
+def topic(options: str, *, name: str = '"x"', of: str = "Click") -> Cause:
+    given = {"key": "Click.user_id", "time": "Click.at"}
+    for part in filter(None, options.split("; ")):
+        option, value = part.split("=", 1)
+        given[option] = value
+    return declares(f"lf.Topic({name}, {of}, {', '.join(f'{k}={v}' for k, v in given.items())})", topic=False)
+
+
+def feature(text: str, *, of: str = "clicks", by: str = "Click.user_id", name: str = "n") -> Cause:
+    return declares(f"class Activity(lf.Features, of={of}, by={by}):\n    {name} = {text}")
+
+
+def toml(text: str, *, profile: str | None = None) -> Cause:
+    def cause(tmp: Path) -> None:
+        (tmp / "leftfold.toml").write_text(text)
+        lf.open(tmp, profile=profile)
+
+    return cause
+
+
+def profile(settings: str) -> Cause:
+    return toml(f"{PROJECT}[profile.prod]\n{settings}\n", profile="prod")
+
+
+# The project --------------------------------------------------------------------------------------------------------
+
+
+def no_project(tmp: Path) -> None:
+    lf.open(tmp)
+
+
+def no_declarations(tmp: Path) -> None:
+    (tmp / "leftfold.toml").write_text(PROJECT)
+    _ = lf.open(tmp).catalog
+
+
+def unknown_topic(tmp: Path) -> None:
+    project(tmp).catalog.topic("clics")
+
+
+def unknown_view(tmp: Path) -> None:
+    project(tmp).catalog.view("user_activty")
+
+
+def directory_not_empty(tmp: Path) -> None:
+    (tmp / "shop").mkdir()
+    (tmp / "shop" / "mine.txt").touch()
+    _invoke(init, str(tmp / "shop"))
+
+
+def project_name(tmp: Path) -> None:
+    _invoke(init, str(tmp / "my shop"))
+
+
+def _invoke(command: click.Command, *arguments: str) -> None:
+    command.main(list(arguments), standalone_mode=False)
+
+
+def bad_line(tmp: Path) -> None:
+    app = project(tmp)
+    good = {"user_id": "u1", "item_id": "i1", "price": 1.0, "at": NOON.isoformat()}
+    lines = "\n".join(json.dumps(line) for line in (good, {**good, "price": "dear"}))
+    list(_lines(app.catalog.topic("clicks"), io.BytesIO(lines.encode())))
+
+
+# Features by hand ---------------------------------------------------------------------------------------------------
+
+
+def computed(key: str) -> Cause:
+    """A unit test in the project's own words, over the events of two people."""
+    return declares(
+        f"{VIEW}\n\nnow = datetime.fromisoformat('2026-01-05T12:00:00Z')\n"
+        "events = [Click(user_id=u, item_id='i', price=1.0, at=now) for u in ('u1', 'u2')]\n"
+        f"UserActivity.compute(events, at=now{key})"
+    )
+
+
+# The plan -----------------------------------------------------------------------------------------------------------
+
+REGISTERED = ObservedSubject("FULL_TRANSITIVE", registered=True, accepted=True)
+BROKER_TIME = {"message.timestamp.type": "LogAppendTime"}
+
+
+def planned(options: str = "", **seen: Any) -> Cause:
+    """What a plan says about clicks when the cluster looks like `seen`."""
+
+    def cause(tmp: Path) -> None:
+        catalog = project(tmp, HEAD + EVENT + TOPIC.replace("time=Click.at", f"time=Click.at{options}")).catalog
+        found = seen.get("topic")
+        there = Observed(
+            seen.get("brokers", 3),
+            {"clicks": found} if found else {},
+            {"clicks-value": seen.get("subject", REGISTERED)},
+        )
+        list(plan(catalog, Profile(name="local"), there).apply(NOTHING, NOTHING))
+
+    return cause
+
+
+# Kafka and the registry ---------------------------------------------------------------------------------------------
+
+
+def kafka_unreachable(tmp: Path) -> None:
+    with mock.patch.object(admin, "TIMEOUT_S", 0.5):
+        Admin(Kafka(bootstrap=DEAD)).brokers()
+
+
+def registry_unreachable(tmp: Path) -> None:
+    SchemaRegistry(Registry(url=f"http://{DEAD}")).versions("clicks-value")
+
+
+def registry_refused(tmp: Path) -> None:
+    registry = SchemaRegistry(Registry(url=f"http://{DEAD}"))
+    registry._client = stand_in(get_versions=_raiser(SchemaRegistryError(401, 40101, "Unauthorized")))
+    registry.versions("clicks-value")
+
+
+def topic_not_created(tmp: Path) -> None:
+    refused = KafkaException(KafkaError(KafkaError.POLICY_VIOLATION, "Topic names must start with a team"))
+    client = Admin(Kafka(bootstrap=DEAD))
+    client._client = stand_in(create_topics=_raiser(refused))
+    client.create("clicks", partitions=6, replication=3, configs={})
+
+
+def _raiser(error: Exception) -> Any:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return fail
+
+
+def producer(tmp: Path, *, schema_id: int | None = 1) -> Producer:
+    registry = stand_in(id_of=lambda subject, schema: schema_id)
+    return Producer(project(tmp).catalog.topic("clicks"), "clicks", Kafka(bootstrap=DEAD), registry)
+
+
+def schema_not_registered(tmp: Path) -> None:
+    producer(tmp, schema_id=None)
+
+
+def wrong_event(tmp: Path) -> None:
+    class Purchase(lf.Event):
+        user_id: str
+
+    producer(tmp).send(Purchase(user_id="u"))
+
+
+def record_does_not_fit(tmp: Path) -> None:
+    producer(tmp).send_dict({"user_id": "u", "item_id": "i", "price": "dear", "tags": [], "at": NOON})
+
+
+def not_delivered(tmp: Path) -> None:
+    sending = producer(tmp)
+    sending.sent = 1_000
+    for n in range(7):
+        sending._on_failure(KafkaError(KafkaError._MSG_TIMED_OUT), stand_in(key=lambda n=n: f"u{n}".encode()))
+    sending._client = stand_in(flush=lambda timeout: 0)
+    sending.flush()
+
+
+def not_delivered_yet(tmp: Path) -> None:
+    sending = producer(tmp)
+    sending.sent = 1_000
+    sending._client = stand_in(flush=lambda timeout: 12)
+    sending.flush(timeout=5)
+
+
+# The store ----------------------------------------------------------------------------------------------------------
+
+
+def store_unreachable(tmp: Path) -> None:
+    Reader(f"redis://:hunter2@{DEAD}/0", "").get("user_activity", {"user_id": "u1"})
+
+
+def view_not_built(tmp: Path) -> None:
+    reader = Reader(f"redis://{DEAD}/0", "prod")
+    reader._client = stand_in(get=lambda key: None)
+    reader.get("user_activity", {"user_id": "u1"})
+
+
+def feature_not_built(tmp: Path) -> None:
+    """The store's build is of the declaration before a second feature was added to it."""
+    before = project(tmp).catalog.view("user_activity").__leftfold_definition__
+    after = project(tmp, HEAD + EVENT + TOPIC + VIEW + '    clicks_24h = lf.count("24h")\n').catalog.view(
+        "user_activity"
+    )
+    build = Build(before, "0123456789")
+    answers = {"active": build.id.encode(), "build": manifest(build).encode()}
+    pipeline = mock.Mock()
+    pipeline.execute = lambda: [
+        [None] * len(pipeline.hmget.call_args_list[0].args[1]),
+        0,
+        answers["active"],
+        [b"1", b"0"],
+    ]
+    reader = Reader(f"redis://{DEAD}/0", "")
+    reader._client = stand_in(get=lambda key: answers[key.split(":")[2]], pipeline=lambda transaction: pipeline)
+    reader.get_as(after, {"user_id": "u1"})
+
+
+def store_holds(batch: int) -> Cause:
+    def cause(tmp: Path) -> None:
+        build = Build(project(tmp).catalog.view("user_activity").__leftfold_definition__, "0123456789")
+        writer = BuildWriter(f"redis://{DEAD}/0", "", build)
+        writer._client = stand_in(hget=lambda key, name: str(batch))
+        writer.check(42)
+
+    return cause
+
+
+# Running ------------------------------------------------------------------------------------------------------------
+
+
+def supervisor(tmp: Path, *, topics: dict[str, ObservedTopic]) -> Any:
+    from leftfold.run.supervisor import Engines, Options, Supervisor
+
+    engines = Engines(
+        Kafka(bootstrap=DEAD),
+        stand_in(url=stand_in(get_secret_value=lambda: f"redis://{DEAD}")),
+        stand_in(topics=lambda names: topics),
+        stand_in(versions=lambda subject: {1: "{}"}),
+    )
+    options = Options(
+        views=["user_activity"],
+        until_caught_up=True,
+        fresh=frozenset(),
+        checkpoints=str(tmp / "checkpoints"),
+        locks=tmp / "locks",
+        log_file=tmp / "spark.log",
+        application="leftfold shop",
+    )
+    return Supervisor(project(tmp).catalog, Profile(name="local"), engines, options)
+
+
+THERE = ObservedTopic("clicks", 6, 3, BROKER_TIME)
+
+
+def not_applied(tmp: Path) -> None:
+    supervisor(tmp, topics={})
+
+
+def already_running(tmp: Path) -> None:
+    running = supervisor(tmp, topics={"clicks": THERE})
+    (tmp / "locks").mkdir()
+    with (tmp / "locks" / "user_activity.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        running.run(lambda progress: None)
+
+
+def view_ends(*, failure: str | None, swept: int = 0) -> Cause:
+    """A view whose query has ended, or has lost rows, as its supervisor finds it."""
+
+    def cause(tmp: Path) -> None:
+        from leftfold.spark.query import Snapshot
+
+        (view,) = supervisor(tmp, topics={"clicks": THERE}).views
+        view.progress.state = "running"
+        view._query = stand_in(
+            active=False,
+            failure=lambda: failure,
+            snapshot=lambda partitions: Snapshot(batch=41, rate=0.0, behind=None, swept=swept),
+            stop_if_idle=lambda: None,
+        )
+        view.poll()
+        raise view.progress.error
+
+    return cause
+
+
+SPARK_SAID = (
+    "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure\n"
+    "java.lang.OutOfMemoryError: Java heap space\n    at org.apache.spark.Task.run(Task.scala:1)\n"
+)
+
+CAUSES: dict[str, Cause] = {
+    # Events
+    "field-type": event("colour: dict[str, str]"),
+    "default-factory": event("tags: list[str] = Field(default_factory=list)"),
+    "rule-not-portable": event('name: str = Field(pattern="^a")'),
+    "unknown-field": declares("Click.prise"),
+    "not-a-field": topic("key=3"),
+    "field-of-other-event": declares(
+        "class Purchase(lf.Event):\n    user_id: str\n\n\n"
+        "class A(lf.Features, of=clicks, by=Purchase.user_id):\n    n = lf.count('1h')"
+    ),
+    # Topics
+    "topic-name": topic("", name='"my clicks"'),
+    "not-an-event": topic("", of="dict"),
+    "key-kind": topic("key=Click.price"),
+    "time-kind": topic("time=Click.user_id"),
+    "partitions-and-rate": topic('partitions=6; rate="20k/s"'),
+    "partitions-range": topic("partitions=5_000"),
+    "bad-rate": topic('rate="fast"'),
+    "replication-range": topic("replication=0"),
+    "bad-compatibility": topic('compatibility="SOME"'),
+    "bad-duration": topic('lateness="soon"'),
+    "duration-not-positive": topic('lateness="0s"'),
+    # Features
+    "not-a-topic": feature('lf.count("1h")', of='"clicks"'),
+    "no-features": declares("class Activity(lf.Features, of=clicks, by=Click.user_id):\n    pass"),
+    "reserved-name": feature('lf.count("1h")', name="found"),
+    "by-kind": feature('lf.count("1h")', by="Click.price"),
+    "aggregate-kind": feature('lf.sum(Click.item_id, "1h")'),
+    "sum-scale": feature('lf.sum(Click.price, "1h", scale=20)'),
+    "window-too-short": feature('lf.count("5s")'),
+    "bad-step": feature('lf.count("1h", step="7s")'),
+    "condition-as-bool": feature('lf.count("1h", where=Click.price > 1 and Click.item_id != "x")'),
+    "condition-compared": feature('lf.count("1h", where=(Click.price > 1) == True)'),
+    "condition-kinds": feature('lf.count("1h", where=Click.price > "100")'),
+    "not-a-condition": feature('lf.count("1h", where=True)'),
+    "naive-datetime": feature('lf.count("1h", where=Click.at > datetime(2026, 1, 1))'),
+    "compute-needs-key": computed(""),
+    "wrong-key": computed(", user='u1'"),
+    # The project
+    "no-project": no_project,
+    "bad-toml": toml("[project\n"),
+    "bad-project": toml('[project]\nname = "shop"\n'),
+    "unknown-profile": toml(PROJECT, profile="prod"),
+    "environment-missing": profile('namespace = "env:LEFTFOLD_GOLDEN_NOT_SET"'),
+    "bad-profile": profile('kafka = { bootstrap = "b:9092", securty = "SSL" }'),
+    "half-profile": profile('kafka = { bootstrap = "b:9092" }'),
+    "no-declarations": no_declarations,
+    "declarations-failed": declares("1 / 0"),
+    "duplicate-topic": declares('again = lf.Topic("clicks", Click, key=Click.user_id, time=Click.at)'),
+    "duplicate-view": declares(VIEW + "\n\n" + VIEW.replace("UserActivity(", "userActivity(")),
+    "unknown-topic": unknown_topic,
+    "unknown-view": unknown_view,
+    "directory-not-empty": directory_not_empty,
+    "project-name": project_name,
+    "bad-line": bad_line,
+    # The plan
+    "too-few-brokers": planned(brokers=1),
+    "topic-cannot-shrink": planned(topic=ObservedTopic("clicks", 12, 3, BROKER_TIME)),
+    "topic-cannot-grow": planned(topic=ObservedTopic("clicks", 3, 3, BROKER_TIME)),
+    "topic-missing": planned(", external=True"),
+    "producer-time": planned(", external=True", topic=ObservedTopic("clicks", 6, 3, {})),
+    "schema-incompatible": planned(topic=THERE, subject=ObservedSubject("FULL", registered=False, accepted=False)),
+    # Kafka and the registry
+    "kafka-unreachable": kafka_unreachable,
+    "registry-unreachable": registry_unreachable,
+    "registry-refused": registry_refused,
+    "topic-not-created": topic_not_created,
+    "schema-not-registered": schema_not_registered,
+    "wrong-event": wrong_event,
+    "record-does-not-fit": record_does_not_fit,
+    "not-delivered": not_delivered,
+    "not-delivered-yet": not_delivered_yet,
+    # The store
+    "store-unreachable": store_unreachable,
+    "view-not-built": view_not_built,
+    "feature-not-built": feature_not_built,
+    "store-behind": store_holds(7),
+    "store-ahead": store_holds(99),
+    # Running
+    "not-applied": not_applied,
+    "already-running": already_running,
+    "accepted-records-swept": view_ends(failure=None, swept=12),
+    "view-failed": view_ends(failure=SPARK_SAID),
+}

@@ -1,0 +1,264 @@
+"""Every error a person can meet: its code has a cause here, its text stands in errors.txt, its meaning in the docs.
+
+`LEFTFOLD_GOLDEN=write pytest tests/golden` writes errors.txt and docs/reference/errors.md anew; read the diff.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from leftfold import errors
+from leftfold.cli.main import cli
+from leftfold.errors import LeftfoldError
+from tests.golden import causes, causes_local
+from tests.golden.codes import PACKAGE, UnreadableError, error_classes, scan, unmatched
+
+CAUSES = {**causes.CAUSES, **causes_local.CAUSES}
+TEXTS = Path(__file__).with_name("errors.txt")
+DOCS = PACKAGE.parents[1] / "docs" / "reference" / "errors.md"
+WRITE = os.environ.get("LEFTFOLD_GOLDEN") == "write"
+
+# In the order in which a person meets them; the heading says what was being done.
+KINDS: dict[type[LeftfoldError], str] = {
+    errors.DeclarationError: "Declaring",
+    errors.ProjectError: "The project",
+    errors.LocalError: "The local cluster",
+    errors.LogError: "Kafka and the registry",
+    errors.StoreError: "The online store",
+    errors.RunError: "Running",
+}
+
+
+@pytest.fixture(scope="session")
+def raised() -> dict[str, Exception]:
+    """What each cause raised, with whatever differs from run to run replaced."""
+    return {code: _provoked(code) for code in sorted(CAUSES)}
+
+
+def _provoked(code: str) -> Exception:
+    with tempfile.TemporaryDirectory(prefix="leftfold-golden-") as directory:
+        try:
+            CAUSES[code](Path(directory))
+        except LeftfoldError as error:
+            for part in ("what", "why", "state", "fix"):
+                setattr(error, part, _stable(getattr(error, part), directory))
+            return error
+        except Exception as error:  # noqa: BLE001 # anything else is a finding, reported by the test of this code
+            return error
+    return AssertionError(f"the cause of {code} raised nothing")
+
+
+def _stable(text: str, directory: str) -> str:
+    text = text.replace(str(Path(directory).resolve()), "<dir>").replace(directory, "<dir>")
+    text = re.sub(r"\b[0-9a-f]{12}-[0-9a-f]{8}\b", "<build>", text)
+    return re.sub(r"\b(port|pid) \d+", r"\1 <number>", text)
+
+
+def known(raised: dict[str, Exception]) -> dict[str, LeftfoldError]:
+    return {code: error for code, error in raised.items() if isinstance(error, LeftfoldError)}
+
+
+# Codes --------------------------------------------------------------------------------------------------------------
+
+
+def test_every_code_has_a_cause_and_every_cause_a_code() -> None:
+    assert unmatched(scan(), set(CAUSES)) == (set(), set())
+
+
+def test_no_code_has_two_causes() -> None:
+    assert set(causes.CAUSES) & set(causes_local.CAUSES) == set()
+
+
+def test_codes_are_words_with_hyphens() -> None:
+    assert [code for code in CAUSES if not re.fullmatch(r"[a-z]+(-[a-z]+)*", code)] == []
+
+
+@pytest.mark.parametrize("code", sorted(CAUSES))
+def test_the_cause_raises_it(raised: dict[str, Exception], code: str) -> None:
+    error = raised[code]
+    assert isinstance(error, LeftfoldError), f"not an error of ours: {type(error).__name__}: {error}"
+    assert error.code == code
+    assert all(text.strip() for text in (error.what, error.why, error.state, error.fix))
+    for text in (error.what, error.why, error.state, error.fix):
+        assert "\n" not in text
+        assert not re.search(r"(?<!\| )\bNone\b", text), f"an empty value shows through: {text!r}"
+    if error.source is not None:
+        assert error.source.file.endswith("streams.py"), f"blames {error.source}, not the declaration"
+
+
+# Fixes --------------------------------------------------------------------------------------------------------------
+
+# A fix starts with what to do: one of these words, or a command.
+DO = (
+    "add",
+    "ask",
+    "cd",
+    "choose",
+    "combine",
+    "compare",
+    "correct",
+    "create",
+    "declare",
+    "delete",
+    "export",
+    "express",
+    "flush",
+    "give",
+    "install",
+    "key",
+    "leave",
+    "leftfold",
+    "make",
+    "name",
+    "pass",
+    "put",
+    "python",
+    "rename",
+    "run",
+    "see",
+    "send",
+    "set",
+    "start",
+    "stop",
+    "use",
+    "wait",
+    "write",
+)
+
+
+@pytest.mark.parametrize("code", sorted(CAUSES))
+def test_the_fix_can_be_done(raised: dict[str, Exception], code: str) -> None:
+    error = raised[code]
+    assert isinstance(error, LeftfoldError)
+    first = re.split(r"[\s,:]", error.fix, maxsplit=1)[0]
+    assert first in DO, f"{error.fix!r} does not start with something to do"
+
+
+@pytest.mark.parametrize("code", sorted(CAUSES))
+def test_the_commands_in_it_exist(raised: dict[str, Exception], code: str) -> None:
+    """Every `leftfold VERB --option` that an error names is one of ours."""
+    error = raised[code]
+    assert isinstance(error, LeftfoldError)
+    for text in (error.fix, error.state, error.why):
+        for command in re.split(r"\bleftfold (?=[a-z])", text)[1:]:
+            verb = re.match(r"[a-z-]*", command)[0]  # type: ignore[index] # the empty text matches too
+            assert verb in cli.commands, f"there is no `leftfold {verb}`"
+            options = {o for p in cli.commands[verb].params for o in p.opts}
+            assert set(re.findall(r"(?<= )--[a-z-]+", command)) <= options, f"`leftfold {command}`"
+
+
+# Texts --------------------------------------------------------------------------------------------------------------
+
+
+def test_texts(raised: dict[str, Exception]) -> None:
+    text = "\n\n".join(str(error) for error in known(raised).values()) + "\n"
+    if WRITE:
+        TEXTS.write_text(text)
+    assert text == TEXTS.read_text()
+
+
+def test_docs(raised: dict[str, Exception]) -> None:
+    text = _document(known(raised))
+    if WRITE:
+        DOCS.parent.mkdir(parents=True, exist_ok=True)
+        DOCS.write_text(text)
+    assert text == DOCS.read_text()
+
+
+def test_docs_list_exactly_these_codes() -> None:
+    assert sorted(re.findall(r"^\| `([a-z-]+)` \|", DOCS.read_text(), flags=re.MULTILINE)) == sorted(CAUSES)
+
+
+def _document(found: dict[str, LeftfoldError]) -> str:
+    lines = [
+        "# Errors",
+        "",
+        "Every error says what happened, why, which state things were left in, and what to do next. Its code never",
+        "changes its meaning; `--json` carries it as `error.code`. Retriable means that the same call may work later.",
+        "The examples are real messages, provoked by `tests/golden/causes.py` and written by",
+        "`LEFTFOLD_GOLDEN=write pytest tests/golden`.",
+        "",
+    ]
+    for kind, heading in KINDS.items():
+        lines += [
+            f"## {heading}",
+            "",
+            f"`{kind.__name__}`: {inspect.getdoc(kind)}",
+            "",
+            "| code | for example | why | what to do |",
+            "|---|---|---|---|",
+        ]
+        for code, error in found.items():
+            if isinstance(error, kind):
+                name = f"`{code}`"
+                cells = (error.what, error.why, error.fix + (" (retriable)" if error.retriable else ""))
+                lines.append("| " + " | ".join([name, *map(_cell, cells)]) + " |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", r"\|").replace("<", "&lt;").replace("_", r"\_").replace("*", r"\*")
+
+
+def test_every_error_has_a_heading(raised: dict[str, Exception]) -> None:
+    assert [code for code, error in known(raised).items() if sum(isinstance(error, kind) for kind in KINDS) != 1] == []
+
+
+# The scan itself ----------------------------------------------------------------------------------------------------
+
+TREE = (
+    "class LeftfoldError(Exception): ...\nclass OwnError(LeftfoldError): ...\nclass Other(OwnError, ValueError): ...\n"
+)
+
+
+def _scanned(tmp_path: Path, source: str) -> set[tuple[str, bool]]:
+    (tmp_path / "errors.py").write_text(TREE)
+    (tmp_path / "room.py").write_text(source)
+    return {(site.code, site.pattern) for site in scan(tmp_path)}
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("raise OwnError('a', 'b')", {("a", False)}),
+        ("def f():\n    return errors.Other('a')", {("a", False)}),
+        ("raise OwnError(code='a')", {("a", False)}),
+        ("raise OwnError('a' if x else 'b' if y else 'c')", {("a", False), ("b", False), ("c", False)}),
+        ("def f(k):\n    return OwnError(f'no-{k}')\nf('x')\nf(k='y')", {("no-x", False), ("no-y", False)}),
+        ("def f(k):\n    return OwnError(k)\nf('x')", {("x", False)}),
+        (
+            "class A:\n    def f(self, k):\n        raise OwnError(f'{k}-x')\n    def g(self):\n        self.f('a')",
+            {("a-x", False)},
+        ),
+        ("def f(k):\n    return OwnError(f'no-{k}')\nf(x)", {("no-[a-z-]+", True)}),
+        ("raise OwnError(f'{x.y()}-failed')", {("[a-z-]+-failed", True)}),
+        ("raise ValueError('a')\nNotError('b')", set()),
+    ],
+)
+def test_scan(tmp_path: Path, source: str, expected: set[tuple[str, bool]]) -> None:
+    assert _scanned(tmp_path, source) == expected
+
+
+@pytest.mark.parametrize("source", ["raise OwnError(CODE)", "raise OwnError()", "raise OwnError('a' + x)"])
+def test_scan_refuses_what_it_cannot_read(tmp_path: Path, source: str) -> None:
+    with pytest.raises(UnreadableError, match=r"room\.py:1"):
+        _scanned(tmp_path, source)
+
+
+def test_scan_knows_the_whole_tree() -> None:
+    from leftfold.spec.event import UnknownFieldError
+
+    def tree(kind: type[LeftfoldError]) -> set[str]:
+        return {kind.__name__}.union(
+            *(tree(sub) for sub in kind.__subclasses__() if sub.__module__.startswith("leftfold"))
+        )
+
+    assert error_classes() == tree(LeftfoldError)
+    assert UnknownFieldError.__name__ in error_classes()
