@@ -7,7 +7,6 @@ import struct
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from confluent_kafka import Producer
 
 import leftfold
 from leftfold.errors import LeftfoldError, StoreError
+from leftfold.spark.checkpoint import set_aside
 from tests.engine import oracle, projects
 from tests.engine.conftest import Cluster
 from tests.engine.driving import run_until_caught_up
@@ -102,9 +102,9 @@ def test_bad_bytes_are_counted_and_stop_nothing(app: leftfold.App, spark: Any) -
 
 def test_reads_equal_the_meaning(app: leftfold.App, spark: Any) -> None:
     """Online reads against F_w(k, t), straight from the events, for every account."""
-    events = [
-        e for e in payments(20_000, random.Random(2)) if abs(datetime.now(UTC) - e["at"]) < timedelta(seconds=560)
-    ]
+    made = datetime.now(UTC)
+    timely = (made - timedelta(seconds=560), made + timedelta(seconds=30))
+    events = [e for e in payments(20_000, random.Random(2)) if timely[0] < e["at"] < timely[1]]
     send(app, events)
     run_until_caught_up(app, spark)
     view = app.catalog.view("account_activity")
@@ -213,11 +213,7 @@ def test_store_that_lost_its_data_is_refused(app: leftfold.App, spark: Any) -> N
     assert refused.error is not None
     assert refused.error.code == "store-behind"
     # The way out that the error names.
-    supervisor = app.supervisor(until_caught_up=True)
-    supervisor._options = replace(supervisor._options, fresh=frozenset({"account_activity"}))
-    from leftfold.spark.checkpoint import set_aside
-
-    set_aside(spark, supervisor._checkpoint("account_activity"))
+    set_aside(spark, app.supervisor(until_caught_up=True)._checkpoint("account_activity"))
     (fresh,) = run_until_caught_up(app, spark)
     assert fresh.error is None
     assert fresh.build != first.build

@@ -126,6 +126,18 @@ def test_tiles_give_the_same_at_every_moment_after_the_newest_event(
     assert by_tiles(definition_of(asked), events, at) == expected
 
 
+@settings(max_examples=200)
+@given(st.lists(_asked(), min_size=1, max_size=4), st.sampled_from(_AROUND), st.integers(-D, D))
+def test_every_tile_of_a_read_has_a_slot_of_its_own(asked: list[Asked], around: int, offset: int) -> None:
+    definition, at = definition_of(asked), around + offset
+    wanted = {
+        tile
+        for f in definition.features
+        for tile in cover(floor(at - f.window, f.step), at, [s for s in definition.steps if s >= f.step])
+    }
+    assert len({(t.step, t.index % definition.rings[t.step]) for t in wanted}) == len(wanted)
+
+
 def test_ties_are_decided_by_log_order() -> None:
     asked = Asked("last", "item", H, 5 * M, kind="string")
     events = [

@@ -140,3 +140,9 @@ def test_steps_and_rings() -> None:
     assert set(ONE.rings) == {5 * M, H}
     assert ONE.rings[5 * M] < 20  # of the 1 h window only
     assert ONE.rings[H] > 7 * 24
+
+
+def test_a_coarse_ring_serves_windows_of_finer_steps_too() -> None:
+    """A week at steps of 5 min is covered mostly by tiles of an hour, which another feature keeps."""
+    both = replace(ONE, features=(Windowed("week", 0, 7 * D, 5 * M), Windowed("day", 0, 24 * H, H)))
+    assert both.rings[H] > 7 * 24

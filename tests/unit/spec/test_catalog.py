@@ -130,10 +130,8 @@ def test_a_thousand_topics_of_a_hundred_partitions(
     ],
 )
 def test_unknown_keys_and_fields_among_a_thousand(make_project: MakeProject, last: str, code: str) -> None:
-    started = time.monotonic()
     with pytest.raises(DeclarationError) as caught:
         _ = lf.open(make_project(files={"streams.py": _large_project(last=last)})).catalog
-    assert time.monotonic() - started < ALLOWED_S
     assert caught.value.code == code
     assert caught.value.source is not None
     assert caught.value.source.line >= TOPICS * 9
