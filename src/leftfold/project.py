@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from leftfold.kafka.registry import SchemaRegistry
     from leftfold.local.endpoints import Endpoints
     from leftfold.plan.steps import Plan, Step
+    from leftfold.run.status import ViewStatus
     from leftfold.run.supervisor import Supervisor
     from leftfold.store.reader import Reader, Row
 
@@ -133,7 +134,9 @@ class App:
         """A typed producer for a declared topic; use it in a `with` block."""
         from leftfold.kafka.producer import Producer
 
-        return Producer(self.catalog.topic(topic), self.profile.topic_name(topic), self.kafka, self.log[1])
+        declared = self.catalog.topic(topic)
+        name = self.profile.topic_name(topic, external=declared.external)
+        return Producer(declared, name, self.kafka, self.log[1])
 
     def supervisor(
         self, *, views: Sequence[str] = (), until_caught_up: bool = False, fresh: Sequence[str] = ()
@@ -152,6 +155,12 @@ class App:
         )
         engines = Engines(self.kafka, self.online, *self.log)
         return Supervisor(self.catalog, self.profile, engines, options)
+
+    def view_statuses(self) -> list[ViewStatus]:
+        """What each view has applied, and how far behind the log it is."""
+        from leftfold.run.status import view_statuses
+
+        return view_statuses(self.catalog, self.profile, self.log[0], self.reader)
 
     @cached_property
     def reader(self) -> Reader:

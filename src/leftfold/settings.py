@@ -84,8 +84,9 @@ class Profile(_Strict):
     replication: int | None = Field(default=None, ge=1)  # caps what topics declare: 1 for a laptop with one broker
     checkpoints: str | None = None  # a path or URL; by default under the project's .leftfold
 
-    def topic_name(self, declared: str) -> str:
-        return f"{self.namespace}.{declared}" if self.namespace else declared
+    def topic_name(self, declared: str, *, external: bool = False) -> str:
+        """The name in the cluster. A topic that somebody else owns keeps the name that its owner gave it."""
+        return f"{self.namespace}.{declared}" if self.namespace and not external else declared
 
 
 def _quoted(value: str) -> str:

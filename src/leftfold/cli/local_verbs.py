@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 from rich.console import Console
@@ -18,6 +18,9 @@ from rich.markup import escape
 
 from leftfold.cli.output import document, json_option, next_step, people
 from leftfold.errors import ProjectError
+
+if TYPE_CHECKING:
+    from leftfold.run.status import ViewStatus
 
 SYMBOLS = {"ok": "[green]✓[/]", "wrong": "[red]✗[/]", "idle": "[dim]–[/]"}
 STATE_VERDICTS = {"running": "ok", "down": "idle"}  # anything else is wrong
@@ -87,18 +90,22 @@ def down(as_json: bool) -> None:
 @click.command()
 @json_option
 def status(as_json: bool) -> None:
-    """What runs, where it listens, and where its log is."""
+    """The local cluster's processes, and what each view has applied."""
+    import leftfold
     from leftfold.local import cluster
 
     seen = cluster.status(_root())
+    views = leftfold.open(profile="local").view_statuses() if seen["state"] != "down" else []
     if as_json:
-        document("status", cluster=seen)
+        document("status", cluster=seen, views=[view.as_json() for view in views])
         return
     console = people()
     console.print(f"{_symbol(seen['state'])} local cluster: {seen['state']}")
     for row in seen["processes"]:
         pid = f"pid {row['pid']}" if row["pid"] else ""
         console.print(f"  {_symbol(row['state'])} {row['name']:<9} {row['state']:<14} port {row['port']}  {pid}")
+    for view in views:
+        _print_view(console, view)
     if seen["state"] != "running":
         next_step("leftfold up")
 
@@ -192,6 +199,16 @@ def _print_log_line(process: str, line: str, *, as_json: bool) -> None:
         document("logs", name=process, line=line)
     else:
         click.echo(f"{process:<9} {line}")
+
+
+def _print_view(console: Console, view: ViewStatus) -> None:
+    if view.build is None:
+        console.print(f"{SYMBOLS['idle']} {view.view}: not built yet")
+        return
+    counts = ", ".join(f"{n:,} {outcome}" for outcome, n in view.records.items() if n or outcome == "accepted")
+    behind = "its topic is gone" if view.lag is None else f"{view.lag:,} records behind"
+    symbol = SYMBOLS["ok" if view.lag == 0 else "idle"]
+    console.print(f"{symbol} {view.view}: {counts}; {behind}; build {view.build}, batch {view.batch}")
 
 
 COMMANDS: tuple[click.Command, ...] = (up, down, status, logs, reset, doctor)

@@ -24,6 +24,8 @@ def apply(yes: bool, profile: str | None, as_json: bool) -> None:
     """Create declared topics and register schemas. Shows every step first."""
     import leftfold
 
+    if as_json and not yes:
+        raise click.UsageError("--json asks no questions: add --yes")
     app = leftfold.open(profile=profile)
     plan = app.plan()
     if plan.problems and not as_json:
@@ -34,15 +36,17 @@ def apply(yes: bool, profile: str | None, as_json: bool) -> None:
     if not as_json:
         for step in plan.steps:
             say(f"  {step}")
-    if plan.steps and not yes:
-        click.confirm(f"Apply these {len(plan.steps)} steps to profile {app.profile.name}?", abort=True, err=True)
+    question = f"Apply these {len(plan.steps)} steps to profile {app.profile.name}?"
+    if plan.steps and not yes and not click.confirm(question, err=True):
+        say("nothing was changed")
+        raise SystemExit(1)
     done = [str(step) for step in app.apply(plan)]
     if as_json:
         document("apply", steps=done)
         return
     say(f"✓ applied {len(done)} steps" if done else "✓ nothing to do: topics and schemas are as declared")
     first = next(iter(app.catalog.topics), "TOPIC")
-    next_step(f"leftfold send {first} --synthetic 200000 --seed 1")
+    next_step(f"leftfold send {first} --synthetic 200000 --seed 1" if done else "leftfold run")
 
 
 @click.command()

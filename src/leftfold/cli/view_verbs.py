@@ -34,8 +34,8 @@ def run(views: str | None, until_caught_up: bool, fresh: tuple[str, ...], profil
 
     app = leftfold.open(profile=profile)
     names = [n.strip() for n in views.split(",")] if views else list(app.catalog.views)
-    for name in (*names, *fresh):
-        app.catalog.view(name)
+    if stray := set(fresh) - set(names):
+        raise click.UsageError(f"--fresh {min(stray)}: it is not among the views to run ({', '.join(names)})")
     supervisor = app.supervisor(views=names, until_caught_up=until_caught_up, fresh=fresh)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: supervisor.stop())
@@ -93,19 +93,21 @@ def _plain_lines() -> Callable[[list[Progress]], None]:
             said["at"] = clock.monotonic()
             for p in progress:
                 done, lag = p.records()["accepted"], _number(p.lag, ",.0f")
-                say(f"  {_SYMBOLS[p.state]} {p.view}: {p.state}, {done:,} accepted, lag {lag} records")
+                doing = f"{done:,} accepted, {lag} records behind" if p.last else "starting Spark and its first batch"
+                say(f"  {_SYMBOLS[p.state]} {p.view}: {doing}")
 
     return look
 
 
 def _json_lines() -> Callable[[list[Progress]], None]:
-    """One line for every batch that was applied."""
-    seen: dict[str, int] = {}
+    """One line for every batch that was applied, and one when the view has caught up."""
+    seen: dict[str, tuple[int, bool]] = {}
 
     def look(progress: list[Progress]) -> None:
         for p in progress:
-            if p.last is not None and seen.get(p.view) != p.last.number:
-                seen[p.view] = p.last.number
+            now = (p.last.number, p.lag == 0) if p.last else None
+            if now is not None and seen.get(p.view) != now:
+                seen[p.view] = now
                 click.echo(json.dumps({"version": VERSION, "verb": "run", "event": "batch", **p.as_json()}))
 
     return look
@@ -115,9 +117,10 @@ def _summary(ended: Sequence[Progress], seconds: float) -> None:
     for p in ended:
         counts = p.records()
         rest = ", ".join(f"{n:,} {outcome}" for outcome, n in counts.items() if n and outcome != "accepted")
+        batches = "1 batch" if p.batches == 1 else f"{p.batches} batches"
         say(
             f"{_SYMBOLS[p.state]} {p.view} {p.state}: {counts['accepted']:,} records accepted"
-            f"{', ' + rest if rest else ''}; {p.tiles:,} tiles written in {p.batches} batches, {seconds:.1f} s"
+            f"{', ' + rest if rest else ''}; {p.tiles:,} tiles written in {batches}, {seconds:.1f} s"
         )
         if p.error is not None:
             say(str(p.error))

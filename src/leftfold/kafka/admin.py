@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # its stubs forget to re-export these
     AdminClient,
     AlterConfigOpType,
@@ -65,17 +65,7 @@ class Admin:
 
     def create(self, name: str, *, partitions: int, replication: int, configs: dict[str, str]) -> None:
         new = NewTopic(name, num_partitions=partitions, replication_factor=replication, config=configs)
-        try:
-            self._each(self._client.create_topics([new], operation_timeout=TIMEOUT_S))
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # an earlier try went through after all
-                raise LogError(
-                    "topic-not-created",
-                    f"topic {name} could not be created: {error.args[0].str()}",
-                    why="the cluster refused it",
-                    state="topics before it in the plan exist; running apply again continues",
-                    fix="correct the cause, then leftfold apply --yes",
-                ) from error
+        self._each(self._client.create_topics([new], operation_timeout=TIMEOUT_S))
 
     def set_configs(self, name: str, configs: dict[str, str]) -> None:
         changes = [ConfigEntry(k, v, incremental_operation=AlterConfigOpType.SET) for k, v in configs.items()]
@@ -89,7 +79,17 @@ class Admin:
             raise unreachable(self._bootstrap, error) from error
 
     def _each(self, futures: dict[Any, Any]) -> dict[Any, Any]:
-        return {key: future.result(timeout=TIMEOUT_S) for key, future in futures.items()}
+        try:
+            return {key: future.result(timeout=TIMEOUT_S) for key, future in futures.items()}
+        except KafkaException as error:
+            raise LogError(
+                "kafka-refused",
+                f"the brokers at {self._bootstrap} refused: {error.args[0].str()}",
+                why=f"Kafka's code for it is {error.args[0].name()}",
+                state="steps before this one are done; running the same command again continues",
+                fix="correct the cause, then run the same command again",
+                retriable=bool(error.args[0].retriable()),
+            ) from error
 
 
 def unreachable(bootstrap: str, error: KafkaException) -> LogError:

@@ -75,8 +75,8 @@ def status(root: Path) -> dict[str, Any]:
 
 def logs(root: Path, name: str | None = None) -> dict[str, Path]:
     """The log file of each process, or of one."""
-    home = state_dir(root) / "logs"
-    found = {path.stem: path for path in sorted(home.glob("*.log"))}
+    homes = (state_dir(root) / "logs", root / ".leftfold" / "logs")  # of the engines; of Spark and of our errors
+    found = {path.stem: path for home in homes for path in sorted(home.glob("*.log"))}
     if name is None:
         return found
     if name not in found:

@@ -26,9 +26,11 @@ class Observed:
 
 
 def observe(catalog: Catalog, profile: Profile, admin: Admin, registry: SchemaRegistry) -> Observed:
-    names = {profile.topic_name(name): topic for name, topic in catalog.topics.items()}
+    names = {profile.topic_name(n, external=t.external): t for n, t in catalog.topics.items()}
     subjects = {}
     for name, topic in names.items():
+        if topic.external:
+            continue  # its schemas belong to its owner
         subject, schema = subject_of(name), avro_schema(topic.event)
         registered = registry.id_of(subject, schema) is not None
         subjects[subject] = ObservedSubject(

@@ -98,7 +98,7 @@ def plan(catalog: Catalog, profile: Profile, observed: Observed) -> Plan:
     steps: list[Step] = []
     problems: list[LeftfoldError] = []
     for declared, topic in catalog.topics.items():
-        name = profile.topic_name(declared)
+        name = profile.topic_name(declared, external=topic.external)
         found = observed.topics.get(name)
         if topic.external or profile.topics == "checked":
             problems += _check_foreign(topic, name, profile, found)
@@ -109,9 +109,10 @@ def plan(catalog: Catalog, profile: Profile, observed: Observed) -> Plan:
             problems += _check_partitions(topic, name, found)
             steps += _configure(topic, name, profile, found)
     for declared, topic in catalog.topics.items():
-        subject_steps, subject_problems = _subject(topic, profile.topic_name(declared), observed)
-        steps += subject_steps
-        problems += subject_problems
+        if not topic.external:
+            subject_steps, subject_problems = _subject(topic, profile.topic_name(declared), observed)
+            steps += subject_steps
+            problems += subject_problems
     return Plan(tuple(steps), tuple(problems))
 
 
@@ -119,7 +120,7 @@ def _subject(topic: Topic[Any], name: str, observed: Observed) -> tuple[list[Ste
     subject, schema = subject_of(name), avro_schema(topic.event)
     seen = observed.subjects[subject]
     steps: list[Step] = []
-    if not topic.external and seen.compatibility != topic.compatibility:
+    if seen.compatibility != topic.compatibility:
         steps.append(SetCompatibility(subject, seen.compatibility, topic.compatibility))
     if not seen.registered:
         if not seen.accepted:

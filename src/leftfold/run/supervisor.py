@@ -95,7 +95,7 @@ class Supervisor:
     def _view(self, name: str) -> RunningView:
         declared = self._catalog.view(name)
         definition, topic = declared.__leftfold_definition__, declared.__leftfold_topic__
-        physical = self._profile.topic_name(topic.name)
+        physical = self._profile.topic_name(topic.name, external=topic.external)
         observed = self._engines.admin.topics([physical])
         schemas = self._engines.registry.versions(subject_of(physical))
         if physical not in observed or not schemas:
@@ -103,7 +103,7 @@ class Supervisor:
                 "not-applied",
                 f"{name} reads topic {physical}, which {'has no schema' if physical in observed else 'does not exist'}",
                 why="a view needs its topic and the schema of its records",
-                fix="leftfold apply --yes",
+                fix="ask the topic's owner to create it with a schema" if topic.external else "leftfold apply --yes",
                 source=declared.__leftfold_source__,
             )
         source = Source(

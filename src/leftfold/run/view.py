@@ -50,6 +50,7 @@ class RunningView:
         self._started = threading.Event()
         self._stopping = threading.Event()
         self._refusal: LeftfoldError | None = None
+        self._followed = False  # readers have been moved to this build
 
     def start(self, session: SparkSession, *, until_caught_up: bool) -> None:
         self._session = session
@@ -79,9 +80,19 @@ class RunningView:
         self._query.stop_if_idle()
 
     def poll(self) -> None:
-        """Notice progress, the end, or a failure."""
+        """Notice progress, the end, or a failure. One view's trouble is kept with it."""
         if not self.running:
             return
+        try:
+            self._look()
+        except LeftfoldError as error:
+            if error.retriable and self._query.active:
+                return  # the store is away for a moment; the next batch decides whether it is for good
+            self.progress.error = error
+            self.stop()
+            self.progress.state = "failed"
+
+    def _look(self) -> None:
         self._notice_progress()
         if self._query.active:
             return
@@ -90,8 +101,8 @@ class RunningView:
             self.progress.state = "failed" if self.progress.error else "stopped"
         elif failure is None:
             self.progress.lag = 0
-            self._writer.announce()
-            self._writer.activate()
+            self._writer.announce()  # a topic without records has had no batch to do it
+            self._follow()
             self.progress.state = "caught up"
         elif not self._learn_schema(failure):
             self.progress.error = self._refusal or self._explain(failure)
@@ -123,9 +134,9 @@ class RunningView:
         self.progress.rate = seen.rate
         if seen.behind is not None:
             self.progress.lag = seen.behind
-            if seen.behind == 0 and self.progress.last is not None:
-                self._writer.activate()
-        if seen.swept and self.progress.error is None:
+            if seen.behind == 0 and self.progress.last is not None and not self._followed:
+                self._follow()
+        if seen.swept:
             self.progress.error = RunError(
                 "accepted-records-swept",
                 f"{self.definition.view}: Spark's watermark dropped {seen.swept} rows of accepted records",
@@ -134,6 +145,11 @@ class RunningView:
                 fix=f"leftfold run --fresh {self.definition.view}",
             )
             self.stop()
+
+    def _follow(self) -> None:
+        """Caught up: readers move to this build."""
+        self._writer.activate()
+        self._followed = True
 
     def _learn_schema(self, failure: str) -> bool:
         """A schema version that appeared after the start: read it in, and run the same batch again."""

@@ -38,7 +38,8 @@ def tiles(records: DataFrame, definition: Definition) -> DataFrame:
     delay = broom_delay_ms(definition)
     event_us = F.unix_micros(F.col(f"event.{definition.time}"))
     log_us = F.unix_micros(F.col("log_time"))
-    fields = {name: F.col(f"event.{name}").alias(name) for name in sorted(definition.fields() - {definition.time})}
+    kinds = _kinds(definition)
+    fields = [_plain(name, kinds[name]).alias(name) for name in sorted(definition.fields() - {definition.time})]
     seen = (
         records.withWatermark("log_time", f"{delay} milliseconds")
         .withColumn("log_us", log_us)
@@ -50,7 +51,7 @@ def tiles(records: DataFrame, definition: Definition) -> DataFrame:
             "log_time",
             "event_us",
             F.col("event_us").alias(definition.time),
-            *fields.values(),
+            *fields,
             _outcome(definition).alias("outcome"),
         )
     )
@@ -79,6 +80,12 @@ def tiles(records: DataFrame, definition: Definition) -> DataFrame:
         F.max("event_us").alias("newest_event"),
         F.max("offset").alias("newest_offset"),
     )
+
+
+def _plain(name: str, kind: Kind) -> Column:
+    """A field as the algebra sees it: times in microseconds, everything else as it is."""
+    field = F.col(f"event.{name}")
+    return F.unix_micros(field) if kind == "datetime" else field
 
 
 def _entity(definition: Definition) -> Column:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from leftfold.errors import StoreError
 from leftfold.fold.definition import LAYOUT, Definition
 from leftfold.fold.durations import SECOND
 
@@ -90,6 +91,13 @@ def manifest(build: Build) -> str:
 
 
 def definition_in(document: Mapping[str, Any]) -> Definition:
+    if document["layout"] != LAYOUT:
+        raise StoreError(
+            "unknown-layout",
+            f"build {document['build']} has store layout {document['layout']}, this release reads {LAYOUT}",
+            why="rows of another layout would be read wrongly",
+            fix="use the release of Leftfold that runs the view, or run the view with this one",
+        )
     return Definition.from_json(document["definition"])
 
 

@@ -12,8 +12,6 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, TypeVar
 
-import redis
-
 from leftfold import clock
 from leftfold.errors import StoreError
 from leftfold.fold import columns
@@ -21,6 +19,7 @@ from leftfold.fold.definition import Definition, Windowed
 from leftfold.fold.expressions import from_micros
 from leftfold.fold.tiles import Tile, cover, floor
 from leftfold.spec.features import Features, Provenance, entity_of, make_row
+from leftfold.store.client import connect, reaching
 from leftfold.store.layout import LedgerRow, Names, definition_in, field
 
 R = TypeVar("R", bound=Features)
@@ -37,7 +36,8 @@ class Row:
         self.provenance = provenance
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"{self.provenance.view} has no feature {name!r}; it has {', '.join(self.values)}")
+        known = ", ".join(self.__dict__.get("values", ()))
+        raise AttributeError(f"this row has no feature {name!r}; it has {known}")
 
     def __repr__(self) -> str:
         return f"{self.provenance.view}({', '.join(f'{n}={v!r}' for n, v in self.values.items())})"
@@ -69,7 +69,7 @@ class _Followed:
 
 class Reader:
     def __init__(self, url: str, namespace: str) -> None:
-        self._client: Any = redis.Redis.from_url(url)  # its types mix sync, asyncio, bytes and str answers
+        self._client = connect(url)
         self._namespace = namespace
         self._followed: dict[str, _Followed] = {}
 
@@ -96,11 +96,9 @@ class Reader:
     def ledger(self, view: str) -> tuple[str, int, list[LedgerRow]] | None:
         """The active build of a view, its last applied batch and what became of its records; None if never built."""
         names = Names(self._namespace, view)
-        try:
+        with reaching(self._client):
             active = self._client.get(names.active)
             mark = self._client.hgetall(names.mark(active.decode())) if active else {}
-        except redis.RedisError as error:
-            raise self._unreachable(error) from error
         if not active:
             return None
         entries = {name.decode(): value.decode() for name, value in mark.items()}
@@ -135,10 +133,8 @@ class Reader:
         pipeline.exists(row)
         pipeline.get(followed.names.active)
         pipeline.hmget(followed.names.mark(followed.build), ["batch", "newest"])
-        try:
+        with reaching(self._client):
             held, found, active, (batch, newest) = pipeline.execute()
-        except redis.RedisError as error:
-            raise self._unreachable(error) from error
         present = [(tile, value) for tile, value in zip(wanted, held, strict=True) if value is not None]
         decoded = json.loads(b"[" + b",".join(value for _, value in present) + b"]")
         # A slot may still hold an older tile: that one lies outside every window by now.
@@ -147,11 +143,9 @@ class Reader:
 
     def _follow(self, view: str) -> _Followed:
         names = Names(self._namespace, view)
-        try:
+        with reaching(self._client):
             active = self._client.get(names.active)
             document = active and self._client.get(names.manifest(active.decode()))
-        except redis.RedisError as error:
-            raise self._unreachable(error) from error
         if not document:
             raise StoreError(
                 "view-not-built",
@@ -162,16 +156,6 @@ class Reader:
         followed = _Followed(active.decode(), definition_in(json.loads(document)), names)
         self._followed[view] = followed
         return followed
-
-    def _unreachable(self, error: redis.RedisError) -> StoreError:
-        where = self._client.connection_pool.connection_kwargs
-        return StoreError(
-            "store-unreachable",
-            f"no Redis answered at {where.get('host')}:{where.get('port')}",
-            why=str(error),
-            fix="leftfold status shows what runs; leftfold up starts the local cluster",
-            retriable=True,
-        )
 
 
 def _merge(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
-
-import redis
 
 from leftfold.errors import StoreError
+from leftfold.store.client import connect, reaching
 from leftfold.store.layout import ACCEPTED, Build, LedgerRow, Names, manifest
 from leftfold.store.scripts import MOVE_MARK, WRITE_ROWS
 
@@ -19,7 +17,7 @@ CALLS_PER_ROUND_TRIP = 16
 
 def write_rows(url: str, rows: Iterable[tuple[str, Sequence[str], Sequence[str]]], ttl_s: int) -> int:
     """Write (key, fields, values) of each row; returns how many tiles took effect. Runs on executors."""
-    with redis.Redis.from_url(url) as client:
+    with connect(url) as client:
         script = client.script_load(WRITE_ROWS)
         pipeline = client.pipeline(transaction=False)
         written = pending = tiles = 0
@@ -46,29 +44,33 @@ class BuildWriter:
     """The driver's hand on one build: its manifest, its mark, and which build readers follow."""
 
     def __init__(self, url: str, namespace: str, build: Build) -> None:
-        self._client = redis.Redis.from_url(url, decode_responses=True)
+        self._client = connect(url)
         self._names = Names(namespace, build.definition.view)
+        self._mark = self._names.mark(build.id)
         self._build = build
         self.row_prefix = self._names.row_prefix(build.id)
 
     def announce(self) -> None:
         """Publish the manifest. A view's first build is followed at once; a later one waits for `activate`."""
-        self._client.set(self._names.manifest(self._build.id), manifest(self._build))
-        self._client.set(self._names.active, self._build.id, nx=True)
+        with reaching(self._client):
+            self._client.set(self._names.manifest(self._build.id), manifest(self._build))
+            self._client.set(self._names.active, self._build.id, nx=True)
 
-    def activate(self) -> bool:
-        """Make readers follow this build; True if they did not already."""
-        previous = self._client.set(self._names.active, self._build.id, get=True)
-        return previous != self._build.id
+    def activate(self) -> None:
+        """Make readers follow this build."""
+        with reaching(self._client):
+            self._client.set(self._names.active, self._build.id)
 
     def ledger(self) -> list[LedgerRow]:
         """What this build had become before: every partition and outcome so far."""
-        entries: dict[Any, Any] = self._client.hgetall(self._names.mark(self._build.id))
+        with reaching(self._client):
+            entries = {name.decode(): entry.decode() for name, entry in self._client.hgetall(self._mark).items()}
         return [LedgerRow.parse(name, entry) for name, entry in entries.items() if ":" in name]
 
     def check(self, batch: int) -> None:
         """Before a batch is written: the store must hold exactly the batches before it."""
-        found = self._client.hget(self._names.mark(self._build.id), "batch")
+        with reaching(self._client):
+            found = self._client.hget(self._mark, "batch")
         self._compare(batch, -1 if found is None else int(found))
 
     def mark(self, batch: int, ledger: Iterable[LedgerRow]) -> None:
@@ -76,9 +78,9 @@ class BuildWriter:
         rows = list(ledger)
         newest = max((row.newest_event for row in rows if row.outcome == ACCEPTED), default=0)
         entries = [text for row in rows for text in (row.name, row.entry)]
-        found = self._client.eval(MOVE_MARK, 1, self._names.mark(self._build.id), str(batch), str(newest), *entries)
-        if int(found) != batch:
-            self._compare(batch, int(found))
+        with reaching(self._client):
+            found = self._client.eval(MOVE_MARK, 1, self._mark, batch, newest, *entries)
+        self._compare(batch, int(found))
 
     def _compare(self, batch: int, found: int) -> None:
         if found in (batch - 1, batch):

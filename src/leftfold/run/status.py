@@ -1,0 +1,43 @@
+"""What each view has applied and how far behind the log it is, from the store and the log alone: needs no Spark."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from leftfold.kafka.admin import Admin
+from leftfold.settings import Profile
+from leftfold.spec.catalog import Catalog
+from leftfold.store.layout import OUTCOMES
+from leftfold.store.reader import Reader
+
+
+@dataclass(frozen=True)
+class ViewStatus:
+    view: str
+    build: str | None  # None if no run has written the view yet
+    batch: int | None
+    records: dict[str, int]  # by outcome, over the life of the build
+    lag: int | None  # offsets between what is applied and the end of the log; None without its topic
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def view_statuses(catalog: Catalog, profile: Profile, admin: Admin, reader: Reader) -> list[ViewStatus]:
+    return [_status(name, catalog, profile, admin, reader) for name in catalog.views]
+
+
+def _status(name: str, catalog: Catalog, profile: Profile, admin: Admin, reader: Reader) -> ViewStatus:
+    topic = catalog.view(name).__leftfold_topic__
+    physical = profile.topic_name(topic.name, external=topic.external)
+    observed = admin.topics([physical]).get(physical)
+    ends = admin.end_offsets(physical, observed.partitions) if observed else None
+    build, batch, ledger = reader.ledger(name) or (None, None, [])
+    applied: dict[int, int] = {}
+    records = dict.fromkeys(OUTCOMES, 0)
+    for row in ledger:
+        records[row.outcome] += row.records
+        applied[row.partition] = max(applied.get(row.partition, 0), row.newest_offset + 1)
+    lag = None if ends is None else sum(max(0, end - applied.get(p, 0)) for p, end in ends.items())
+    return ViewStatus(name, build, batch, records, lag)
