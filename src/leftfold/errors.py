@@ -23,13 +23,14 @@ class Source:
         return f"{Path(self.file).name}:{self.line}"
 
 
-_PACKAGE = str(Path(__file__).parent)
+# pydantic stands between an event's class statement and our hook.
+_PASSED_OVER = frozenset({"leftfold", "pydantic"})
 
 
 def caller() -> Source:
     """The nearest line outside this package: the declaration a person wrote."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _PASSED_OVER:
         frame = frame.f_back
     return Source(frame.f_code.co_filename, frame.f_lineno)
 
@@ -60,6 +61,11 @@ class LeftfoldError(Exception):
         self.source = source
         self.retriable = retriable
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """So that an error survives the way home from another process."""
+        rest = {k: v for k, v in self.__dict__.items() if k not in ("code", "what")}
+        return _remake, (type(self), self.code, self.what, rest)
+
     def __str__(self) -> str:
         at = f"   ({self.source})" if self.source else ""
         return f"error[{self.code}]: {self.what}{at}\n  why:   {self.why}\n  state: {self.state}\n  fix:   {self.fix}"
@@ -74,6 +80,10 @@ class LeftfoldError(Exception):
             "source": str(self.source) if self.source else None,
             "retriable": self.retriable,
         }
+
+
+def _remake(kind: type[LeftfoldError], code: str, what: str, rest: dict[str, Any]) -> LeftfoldError:
+    return kind(code, what, **rest)
 
 
 class DeclarationError(LeftfoldError):

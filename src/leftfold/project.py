@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import sys
 import tomllib
-import traceback
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -18,10 +16,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from dotenv import dotenv_values
 from pydantic import ValidationError
 
-from leftfold.errors import DeclarationError, LeftfoldError, ProjectError, Source
+from leftfold.errors import DeclarationError, ProjectError, RunError
+from leftfold.loading import load
 from leftfold.settings import Kafka, Online, Profile, Registry, resolve_environment
 from leftfold.spec.catalog import Catalog
-from leftfold.spec.collector import collecting
 from leftfold.spec.features import Features
 
 if TYPE_CHECKING:
@@ -69,7 +67,7 @@ class App:
 
     @cached_property
     def _loaded(self) -> tuple[Catalog, list[DeclarationError]]:
-        return Catalog.of(_declared(self.root, self._document["project"]["declarations"]))
+        return Catalog.of(load(self.root, self._document["project"]["declarations"]))
 
     @property
     def problems(self) -> list[DeclarationError]:
@@ -142,6 +140,13 @@ class App:
         self, *, views: Sequence[str] = (), until_caught_up: bool = False, fresh: Sequence[str] = ()
     ) -> Supervisor:
         """All views of the project, or those named, ready to run. Starts no JVM yet."""
+        if importlib.util.find_spec("pyspark") is None:
+            raise RunError(
+                "spark-missing",
+                "PySpark is not installed here",
+                why="declaring, sending and reading work without it; running a view does not",
+                fix="install it: pip install 'leftfold[spark]'",
+            )
         from leftfold.run.supervisor import Engines, Options, Supervisor
 
         options = Options(
@@ -182,7 +187,7 @@ class App:
 def _read(path: Path) -> dict[str, Any]:
     try:
         document = tomllib.loads(path.read_text())
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ProjectError(
             "bad-toml",
             f"{FILE} cannot be read: {error}",
@@ -195,6 +200,8 @@ def _read(path: Path) -> dict[str, Any]:
         and set(project) == {"name", "declarations"}
         and isinstance(project["name"], str)
         and isinstance(project["declarations"], list)
+        and all(isinstance(file, str) for file in project["declarations"])
+        and isinstance(document.get("profile", {}), dict)
     )
     if not shaped or set(document) - {"project", "profile"}:
         raise ProjectError(
@@ -227,16 +234,12 @@ def _profile(root: Path, document: dict[str, Any], asked: str | None) -> Profile
             fix=f"export {missing[0]}=..., or put it into .env",
         )
     try:
-        profile = Profile.model_validate({"name": name, **settings})
+        profile = Profile.model_validate({**settings, "name": name} if isinstance(settings, dict) else settings)
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ProjectError(
-            "bad-profile",
-            f"{FILE}: [profile.{name}] {where}: {first['msg'].lower()}",
-            why="a setting that is unknown or of the wrong type would be ignored or guessed",
-            fix=f"correct {where}; the settings stand in docs/reference/project.md",
-        ) from error
+        raise _bad_profile(name, ".".join(str(part) for part in first["loc"]), first["msg"].lower()) from error
+    if "name" in settings:
+        raise _bad_profile(name, "name", "extra inputs are not permitted")
     named = [part for part in ("kafka", "registry", "online") if getattr(profile, part) is not None]
     if named and len(named) < 3:
         raise ProjectError(
@@ -248,53 +251,10 @@ def _profile(root: Path, document: dict[str, Any], asked: str | None) -> Profile
     return profile
 
 
-def _declared(root: Path, files: list[str]) -> list[Any]:
-    """Run the project's files with the project directory importable, and collect what they declare."""
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if file and Path(file).is_relative_to(root) and not Path(file).is_relative_to(root / ".venv"):
-            del sys.modules[name]  # so that a second load sees its declarations again
-    sys.path.insert(0, str(root))
-    try:
-        with collecting() as declared:
-            for file in files:
-                _execute(root / file)
-    finally:
-        sys.path.remove(str(root))
-    return declared
-
-
-def _execute(path: Path) -> None:
-    if path.stem in sys.modules and getattr(sys.modules[path.stem], "__file__", None) == str(path):
-        return  # already imported by an earlier file of the list
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if not path.is_file() or spec is None or spec.loader is None:
-        raise ProjectError(
-            "no-declarations",
-            f"{FILE} lists {path.name}, which is not there",
-            why=f"there is no file {path}",
-            fix="create it, or correct the list",
-        )
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    try:
-        spec.loader.exec_module(module)
-    except LeftfoldError:
-        del sys.modules[path.stem]
-        raise
-    except Exception as error:  # it is the user's code: anything can come out of it
-        del sys.modules[path.stem]
-        raise DeclarationError(
-            "declarations-failed",
-            f"{path.name} could not be loaded: {type(error).__name__}: {error}",
-            why="its code raised an error of its own",
-            fix=f"python {path.name} shows the whole trace",
-            source=_blame(error, path),
-        ) from error
-
-
-def _blame(error: Exception, path: Path) -> Source:
-    if isinstance(error, SyntaxError) and error.lineno:
-        return Source(error.filename or str(path), error.lineno)
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
-    return Source(str(path), (frames[-1].lineno or 1) if frames else 1)
+def _bad_profile(name: str, where: str, message: str) -> ProjectError:
+    return ProjectError(
+        "bad-profile",
+        f"{FILE}: [profile.{name}] {where or 'as a whole'}: {message}",
+        why="a setting that is unknown or of the wrong type would be ignored or guessed",
+        fix=f"correct {where or 'it'}; the settings stand in docs/reference/project.md",
+    )

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import leftfold
 from leftfold.run.progress import Progress
 
 
-def run_until_caught_up(app: leftfold.App, spark: Any, *views: str, timeout: float = 180) -> list[Progress]:
+def run_until_caught_up(app: leftfold.App, spark: Any, *views: str) -> list[Progress]:
     """What `leftfold run --until-caught-up` does, in the session at hand."""
     supervisor = app.supervisor(views=views, until_caught_up=True)
     for view in supervisor.views:
         view.start(spark, until_caught_up=True)
-    deadline = time.monotonic() + timeout
-    while any(view.running for view in supervisor.views):
-        assert time.monotonic() < deadline, f"still running after {timeout:g} s"
-        time.sleep(0.05)
-        for view in supervisor.views:
-            view.poll()
+    for view in supervisor.views:
+        view.wait()
     return supervisor.progress

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import struct
-import time
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -147,9 +148,7 @@ def test_several_schema_versions_and_one_that_appears_while_running(
     send(newer, [{**payment(n, "a1"), "shop": "s"} for n in range(100, 200)])
     (view,) = supervisor.views
     view.start(spark, until_caught_up=True)
-    while view.running:
-        time.sleep(0.05)
-        view.poll()
+    view.wait()
     assert view.progress.error is None
     assert view.progress.records()["accepted"] == 200
     assert app.get("account_activity", account="a1").payments_1h == 200
@@ -218,6 +217,21 @@ def test_store_that_lost_its_data_is_refused(app: leftfold.App, spark: Any) -> N
     assert fresh.error is None
     assert fresh.build != first.build
     assert app.get("account_activity", account="a1").payments_1h == 60
+
+
+def test_reading_needs_neither_declarations_nor_pyspark(app: leftfold.App, spark: Any, tmp_path: Path) -> None:
+    send(app, [payment(n, "a1") for n in range(20)])
+    run_until_caught_up(app, spark)
+    reader = tmp_path / "another service"
+    reader.mkdir()
+    toml = (app.root / "leftfold.toml").read_text().replace('["streams.py"]', "[]")
+    (reader / "leftfold.toml").write_text(toml)
+    code = (
+        "import sys; sys.modules['pyspark'] = sys.modules['confluent_kafka'] = None\n"
+        "import leftfold as lf; print(lf.open().get('account_activity', account='a1').payments_1h)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=reader, capture_output=True, text=True, check=True)
+    assert done.stdout == "20\n"
 
 
 def test_run_ends_cleanly_on_sigterm_and_goes_on(app: leftfold.App) -> None:

@@ -191,10 +191,10 @@ def registry_refused(tmp: Path) -> None:
     registry.versions("clicks-value")
 
 
-def topic_not_created(tmp: Path) -> None:
+def kafka_refused(tmp: Path) -> None:
     refused = KafkaException(KafkaError(KafkaError.POLICY_VIOLATION, "Topic names must start with a team"))
     client = Admin(Kafka(bootstrap=DEAD))
-    client._client = stand_in(create_topics=_raiser(refused))
+    client._client = stand_in(create_topics=lambda *_, **__: {"clicks": stand_in(result=_raiser(refused))})
     client.create("clicks", partitions=6, replication=3, configs={})
 
 
@@ -251,6 +251,14 @@ def store_unreachable(tmp: Path) -> None:
 def view_not_built(tmp: Path) -> None:
     reader = Reader(f"redis://{DEAD}/0", "prod")
     reader._client = stand_in(get=lambda key: None)
+    reader.get("user_activity", {"user_id": "u1"})
+
+
+def unknown_layout(tmp: Path) -> None:
+    build = Build(project(tmp).catalog.view("user_activity").__leftfold_definition__, "0123456789")
+    other = manifest(build).replace('"layout": 1', '"layout": 7')
+    reader = Reader(f"redis://{DEAD}/0", "")
+    reader._client = stand_in(get=lambda key: build.id.encode() if "active" in key else other.encode())
     reader.get("user_activity", {"user_id": "u1"})
 
 
@@ -311,6 +319,12 @@ def supervisor(tmp: Path, *, topics: dict[str, ObservedTopic]) -> Any:
 THERE = ObservedTopic("clicks", 6, 3, BROKER_TIME)
 
 
+def spark_missing(tmp: Path) -> None:
+    app = project(tmp)
+    with mock.patch("importlib.util.find_spec", return_value=None):
+        app.supervisor()
+
+
 def not_applied(tmp: Path) -> None:
     supervisor(tmp, topics={})
 
@@ -352,6 +366,8 @@ CAUSES: dict[str, Cause] = {
     # Events
     "field-type": event("colour: dict[str, str]"),
     "default-factory": event("tags: list[str] = Field(default_factory=list)"),
+    "field-name": event("json: str"),
+    "default-type": event('price: float = "dear"'),
     "rule-not-portable": event('name: str = Field(pattern="^a")'),
     "unknown-field": declares("Click.prise"),
     "not-a-field": topic("key=3"),
@@ -373,6 +389,7 @@ CAUSES: dict[str, Cause] = {
     "duration-not-positive": topic('lateness="0s"'),
     # Features
     "not-a-topic": feature('lf.count("1h")', of='"clicks"'),
+    "view-name": declares(f"{VIEW.replace('user_id)', 'user_id, name=' + repr('a:b') + ')')}"),
     "no-features": declares("class Activity(lf.Features, of=clicks, by=Click.user_id):\n    pass"),
     "reserved-name": feature('lf.count("1h")', name="found"),
     "by-kind": feature('lf.count("1h")', by="Click.price"),
@@ -415,7 +432,7 @@ CAUSES: dict[str, Cause] = {
     "kafka-unreachable": kafka_unreachable,
     "registry-unreachable": registry_unreachable,
     "registry-refused": registry_refused,
-    "topic-not-created": topic_not_created,
+    "kafka-refused": kafka_refused,
     "schema-not-registered": schema_not_registered,
     "wrong-event": wrong_event,
     "record-does-not-fit": record_does_not_fit,
@@ -424,11 +441,13 @@ CAUSES: dict[str, Cause] = {
     # The store
     "store-unreachable": store_unreachable,
     "view-not-built": view_not_built,
+    "unknown-layout": unknown_layout,
     "feature-not-built": feature_not_built,
     "store-behind": store_holds(7),
     "store-ahead": store_holds(99),
     # Running
     "not-applied": not_applied,
+    "spark-missing": spark_missing,
     "already-running": already_running,
     "accepted-records-swept": view_ends(failure=None, swept=12),
     "view-failed": view_ends(failure=SPARK_SAID),

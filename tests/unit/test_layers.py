@@ -20,6 +20,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "fold": {"errors"},
     "jars": {"errors"},
     "spec": {"errors", "clock", "fold"},
+    "loading": {"errors", "spec"},
     "kafka": {"errors", "fold", "settings", "spec"},
     "store": {"errors", "clock", "fold", "spec"},
     "local": {"errors", "clock", "jars"},
@@ -27,7 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "spark": {"errors", "clock", "fold", "settings", "jars", "spec", "store"},
     "run": {"errors", "clock", "fold", "settings", "spec", "kafka", "store", "spark"},
     "project": {
-        *("errors", "clock", "fold", "settings", "jars", "spec"),
+        *("errors", "clock", "fold", "settings", "jars", "spec", "loading"),
         *("kafka", "store", "local", "plan", "spark", "run"),
     },
     "leftfold": {"errors", "spec", "project"},  # the root's __init__: the public names

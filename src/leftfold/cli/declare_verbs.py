@@ -28,10 +28,10 @@ def init(name: str, as_json: bool) -> None:
             why="the name becomes part of file and application names",
             fix="use letters, digits, - and _, starting with a letter: leftfold init shop",
         )
-    if target.exists() and any(target.iterdir()):
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ProjectError(
             "directory-not-empty",
-            f"{target} already exists and is not empty",
+            f"{target} already exists and is not an empty directory",
             why="init never overwrites a file",
             fix="choose another name",
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -160,10 +161,11 @@ def get(view: str, key: tuple[str, ...], profile: str | None, as_json: bool) -> 
 
 
 def _key(definition: Any, given: tuple[str, ...]) -> dict[str, Any]:
-    parts = dict(zip((k.name for k in definition.keys), given, strict=False)) if len(given) == 1 else {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if equals and any(k.name == name for k in definition.keys):
-            parts[name] = value
+    """Parts by name, the others in the order of the key; what fits neither stays in, for the message."""
     kinds = {k.name: k.kind for k in definition.keys}
-    return {n: int(v) if kinds[n] == "int" and v.lstrip("-").isdigit() else v for n, v in parts.items()}
+    named = {n: v for n, e, v in (text.partition("=") for text in given) if e and n in kinds}
+    rest = [text for text in given if text.partition("=")[0] not in named]
+    free = [n for n in kinds if n not in named] + [f"part {i}" for i in range(len(rest))]
+    parts = {**named, **dict(zip(free, rest, strict=False))}
+    whole = re.compile(r"-?[0-9]+")
+    return {n: int(v) if kinds.get(n) == "int" and whole.fullmatch(v) else v for n, v in parts.items()}

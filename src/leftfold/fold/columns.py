@@ -23,7 +23,7 @@ OVERFLOW = 10**29
 _INT64 = 2**63
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Column:
     aggregate: Aggregate
     field: str | None  # None only for count
@@ -40,6 +40,12 @@ class Column:
             "where": where,
             "scale": self.scale,
         }
+
+    def __eq__(self, other: object) -> bool:  # by hand: == of a condition builds another condition
+        return isinstance(other, Column) and self.as_json() == other.as_json()
+
+    def __hash__(self) -> int:
+        return hash(repr(self.as_json()))
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Column:

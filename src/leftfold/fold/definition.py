@@ -39,7 +39,7 @@ class Windowed:
     step: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Definition:
     view: str
     topic: str
@@ -76,6 +76,12 @@ class Definition:
     def fingerprint(self) -> str:
         canonical = json.dumps([LAYOUT, self.as_json()], sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+    def __eq__(self, other: object) -> bool:  # by hand: == of a condition builds another condition
+        return isinstance(other, Definition) and self.as_json() == other.as_json()
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
 
     def fields(self) -> set[str]:
         """Every field of the event that the view reads."""

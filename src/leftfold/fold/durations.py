@@ -18,7 +18,7 @@ def micros(value: Duration, *, option: str, source: Source | None = None) -> int
     """`option` names what was being set, for the message."""
     if isinstance(value, timedelta):
         result = value // timedelta(microseconds=1)
-    elif match := _TEXT.fullmatch(value.strip().lower()):
+    elif isinstance(value, str) and (match := _TEXT.fullmatch(value.strip().lower())):
         result = round(float(match[1]) * _UNITS[match[2]])
     else:
         raise DeclarationError(

@@ -6,8 +6,9 @@ SQL's rule for missing values: a comparison with a missing field is neither true
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -59,10 +60,10 @@ class Expression:
         return compare("!=", self, other)
 
     def __and__(self, other: Any) -> Both:
-        return Both("and", self, _condition(other))
+        return Both("and", _condition(self), _condition(other))
 
     def __or__(self, other: Any) -> Both:
-        return Both("or", self, _condition(other))
+        return Both("or", _condition(self), _condition(other))
 
     __hash__ = object.__hash__
 
@@ -126,13 +127,18 @@ def compare(op: str, left: Expression, right: Any) -> Compare:
         kind = _PYTHON_KINDS.get(type(right))
     if kind == "int" and left.kind == "float" and not isinstance(right, FieldRef):
         right, kind = float(right), "float"
-    if kind != left.kind:
+    endless = isinstance(right, float) and not math.isfinite(right)
+    if kind != left.kind or endless or left.kind == "bytes":
         found = right.name if isinstance(right, FieldRef) else repr(right)
+        told = "not finite" if endless else kind or type(right).__name__
+        only = "None" if left.kind == "bytes" else f"a value of kind {left.kind}"
         raise DeclarationError(
             "condition-kinds",
-            f"{left.name} is {left.kind}, and {found} is {kind or type(right).__name__}",
+            f"{left.name} is {left.kind}, and {found} is {told}"
+            if left.kind != "bytes"
+            else f"{left.name} is bytes, which have no order and no text",
             why="a comparison across kinds would be decided by each engine's own conversion rules",
-            fix=f"compare {left.name} with a value of kind {left.kind}",
+            fix=f"compare {left.name} with {only}",
             source=source,
         )
     if isinstance(right, datetime):
@@ -185,17 +191,23 @@ def evaluate(expression: Expression, event: Mapping[str, Any]) -> bool | None:
     raise TypeError(f"not an expression: {expression!r}")
 
 
-def fields_of(expression: Expression) -> set[str]:
+def references(expression: Expression) -> Iterator[FieldRef]:
     match expression:
-        case FieldRef(name):
-            return {name}
+        case FieldRef():
+            yield expression
         case Compare(_, left, right):
-            return {left.name} | ({right.name} if isinstance(right, FieldRef) else set())
+            yield left
+            if isinstance(right, FieldRef):
+                yield right
         case Length(_, field, _):
-            return {field.name}
+            yield field
         case Both(_, left_side, right_side):
-            return fields_of(left_side) | fields_of(right_side)
-    raise TypeError(f"not an expression: {expression!r}")
+            yield from references(left_side)
+            yield from references(right_side)
+
+
+def fields_of(expression: Expression) -> set[str]:
+    return {reference.name for reference in references(expression)}
 
 
 def to_json(expression: Expression) -> list[Any]:

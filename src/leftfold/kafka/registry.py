@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.common._httpx_compat import httpx  # whichever httpx this release brings
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from leftfold.errors import LogError
@@ -25,7 +27,7 @@ def subject_of(topic: str) -> str:
 
 class SchemaRegistry:
     def __init__(self, settings: Registry) -> None:
-        self._url = settings.url
+        self._url = re.sub(r"//[^/@]*@", "//", settings.url)  # for messages: without a password
         conf: dict[str, Any] = {"url": settings.url}
         if settings.username:
             password = settings.password.get_secret_value() if settings.password else ""
@@ -68,6 +70,8 @@ class SchemaRegistry:
             if error.http_status_code == _CONFLICT:
                 raise incompatible(subject, error.error_message) from error
             raise self._refused(error) from error
+        except (OSError, httpx.TransportError) as error:
+            raise self._unreachable(error) from error
 
     def _call(self, ask: Callable[[], T], *, missing: T) -> T:
         try:
@@ -76,7 +80,7 @@ class SchemaRegistry:
             if error.http_status_code == _NOT_FOUND:
                 return missing
             raise self._refused(error) from error
-        except OSError as error:
+        except (OSError, httpx.TransportError) as error:
             raise self._unreachable(error) from error
 
     def _unreachable(self, error: Exception) -> LogError:

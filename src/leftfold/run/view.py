@@ -74,6 +74,12 @@ class RunningView:
     def running(self) -> bool:
         return self.progress.state == "running"
 
+    def wait(self) -> None:
+        """Until the view has ended: for callers without a loop of their own."""
+        while self.running:
+            self._query.wait(1.0)
+            self.poll()
+
     def stop(self) -> None:
         """Ask for an end at the next batch boundary."""
         self._stopping.set()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -44,6 +46,12 @@ class Query:
     def failure(self) -> str | None:
         failure = self._query.exception()
         return None if failure is None else str(failure)
+
+    def wait(self, seconds: float) -> None:
+        """Until the query has ended, and at most this long."""
+        query: Any = self._query  # its annotation allows whole seconds only
+        with suppress(StreamingQueryException):  # `failure` tells it
+            query.awaitTermination(seconds)
 
     def stop_if_idle(self) -> None:
         """A query that waits for data has no batch to end at: it is stopped where it stands."""

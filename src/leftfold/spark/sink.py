@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
+from leftfold.fold.columns import Column
 from leftfold.fold.definition import Definition
 from leftfold.fold.durations import SECOND
 from leftfold.store.layout import LedgerRow, row_ttl_s
@@ -31,65 +33,64 @@ class Written:
 
 def write_batch(batch: DataFrame, definition: Definition, number: int, *, url: str, row_prefix: str) -> Written:
     writer = partial(_write, url=url, row_prefix=row_prefix, ttl_s=row_ttl_s(definition))
-    results = pack(batch, definition, number).mapInArrow(writer, "tiles long, ledger string").collect()
-    ledger = [LedgerRow.parse(*r["ledger"].split(" ")) for r in results if r["ledger"] is not None]
+    results = pack(batch, definition, number).mapInArrow(writer, "tiles long, name string, entry string").collect()
+    ledger = [LedgerRow.parse(r["name"], r["entry"]) for r in results if r["name"] is not None]
     return Written(sum(r["tiles"] for r in results), tuple(ledger))
 
 
 def pack(batch: DataFrame, definition: Definition, number: int) -> DataFrame:
-    """One row per entity: entity (null for a ledger row), its store fields and values."""
-    index = F.expr("unix_micros(tile_end) div step - 1")
-    ring = F.lit(1)
-    for step, slots in definition.rings.items():
-        ring = F.when(F.col("step") == step, F.lit(slots)).otherwise(ring)
-    field = F.concat_ws(":", (F.col("step") / SECOND).cast("long").cast("string"), F.pmod(index, ring).cast("string"))
-    partials = [
-        _json(F.col(f"p{i}"), batch.schema[f"p{i}"].dataType.typeName()) for i in range(len(definition.columns))
-    ]
-    value = F.concat(F.lit("["), F.concat_ws(",", index.cast("string"), F.lit(str(number)), *partials), F.lit("]"))
-    numbers = ("records", "newest_log", F.coalesce("newest_event", F.lit(0)), "newest_offset")
-    name = F.concat_ws(":", (-F.col("step") - 1).cast("string"), "entity")
-    ledger = F.concat_ws(" ", name, F.concat_ws(":", *numbers))
-    is_ledger = F.col("step") < 0
-    tile = F.when(~is_ledger, F.struct(field.alias("field"), value.alias("value")))
+    """entity (null for a ledger row), store field, value; all tiles of an entity side by side.
+
+    Written as SQL text: built from column objects, each batch would pay a hundred calls into the JVM.
+    """
+    index = "(unix_micros(tile_end) div step - 1)"
+    slots = " ".join(f"when {step} then {ring}" for step, ring in definition.rings.items())
+    partials = ", ".join(_json(f"p{i}", column) for i, column in enumerate(definition.columns))
+    field = f"concat_ws(':', step div {SECOND}, pmod({index}, case step {slots} end))"
+    value = f"concat('[', concat_ws(',', {index}, '{number}', {partials}), ']')"
+    counts = "concat_ws(':', records, newest_log, coalesce(newest_event, 0), newest_offset)"
     return (
-        batch.select(
-            F.when(~is_ledger, F.col("entity")).alias("entity"),
-            F.when(is_ledger, ledger).alias("ledger"),
-            tile.alias("tile"),
+        batch.selectExpr(
+            "if(step < 0, null, entity) as entity",
+            f"if(step < 0, concat(-step - 1, ':', entity), {field}) as name",
+            f"if(step < 0, {counts}, {value}) as value",
         )
-        .groupBy("entity", "ledger")
-        .agg(F.collect_list("tile").alias("tiles"))
-        .select("entity", "ledger", F.col("tiles.field").alias("fields"), F.col("tiles.value").alias("values"))
+        .repartition("entity")
+        .sortWithinPartitions("entity")
     )
 
 
-def _json(value: Column, kind: str) -> Column:
-    if kind == "string":
-        quoted = F.to_json(F.struct(value.alias("v")))  # {"v":"…"}: Spark has no function that quotes a bare string
-        text = F.when(value.isNotNull(), F.substring(quoted, F.lit(6), F.length(quoted) - F.lit(6)))
-    else:
-        text = value.cast("string")
-    return F.coalesce(text, F.lit("null"))
+def _json(name: str, column: Column) -> str:
+    if column.aggregate == "last" and column.kind == "string":
+        quoted = f"to_json(named_struct('v', {name}))"  # {"v":"…"}: Spark has no function that quotes a bare string
+        return f"if({name} is null, 'null', substring({quoted}, 6, length({quoted}) - 6))"
+    return f"coalesce(cast({name} as string), 'null')"
 
 
 def _write(batches: Iterable[pa.RecordBatch], *, url: str, row_prefix: str, ttl_s: int) -> Iterator[pa.RecordBatch]:
     """On an executor: write rows, hand ledger rows back."""
     import pyarrow as pa
 
-    ledger: list[str] = []
+    ledger: list[tuple[str, str]] = []
 
-    def rows() -> Iterator[tuple[str, list[str], list[str]]]:
+    def tiles() -> Iterator[tuple[str | None, str, str]]:
         for batch in batches:
-            entities, lines, fields, values = (column.to_pylist() for column in batch.columns)
-            for entity, line, names, contents in zip(entities, lines, fields, values, strict=True):
-                if line is not None:
-                    ledger.append(line)
-                else:
-                    yield row_prefix + entity, names, contents
+            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
-    tiles = write_rows(url, rows(), ttl_s)
-    counts: list[Any] = [tiles, *(0 for _ in ledger)]
+    def rows() -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+        for entity, group in groupby(tiles(), key=itemgetter(0)):
+            _, names, values = zip(*group, strict=True)
+            if entity is None:
+                ledger.extend(zip(names, values, strict=True))
+            else:
+                yield row_prefix + entity, names, values
+
+    written = write_rows(url, rows(), ttl_s)
+    names, values = zip(*ledger, strict=True) if ledger else ((), ())
     yield pa.RecordBatch.from_pydict(
-        {"tiles": pa.array(counts, pa.int64()), "ledger": pa.array([None, *ledger], pa.string())}
+        {
+            "tiles": pa.array([written, *(0 for _ in names)], pa.int64()),
+            "name": pa.array([None, *names], pa.string()),
+            "entry": pa.array([None, *values], pa.string()),
+        }
     )

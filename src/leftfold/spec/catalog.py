@@ -31,6 +31,8 @@ class Catalog:
                 if (before := views.setdefault(name, declaration)) is not declaration:
                     source, earlier = declaration.__leftfold_source__, before.__leftfold_source__
                     problems.append(_duplicate("view", name, source, earlier))
+        for view in views.values():  # a topic that was declared elsewhere belongs to whoever reads it
+            topics.setdefault(view.__leftfold_topic__.name, view.__leftfold_topic__)
         return cls(topics, views), problems
 
     def topic(self, name: str) -> Topic[Any]:

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import difflib
+import math
+import re
 import types
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,7 +31,13 @@ _KINDS: dict[Any, Kind] = {
     datetime: "datetime",
     bytes: "bytes",
 }
-_BOUNDS = {annotated_types.Gt: ">", annotated_types.Ge: ">=", annotated_types.Lt: "<", annotated_types.Le: "<="}
+_BOUNDS = {
+    annotated_types.Gt: ("gt", ">"),
+    annotated_types.Ge: ("ge", ">="),
+    annotated_types.Lt: ("lt", "<"),
+    annotated_types.Le: ("le", "<="),
+}
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")  # Avro's, less a leading underscore, which pydantic keeps to itself
 
 
 class UnknownFieldError(DeclarationError, AttributeError):
@@ -50,7 +58,7 @@ class EventField:
         return self.default is PydanticUndefined
 
 
-@dataclass_transform(kw_only_default=True, field_specifiers=(Field, PrivateAttr))
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(Field, PrivateAttr))
 class EventMeta(ModelMetaclass):
     """Makes `Click.price` a reference. The `__getattr__` is hidden from checkers, which else would accept any name."""
 
@@ -140,6 +148,14 @@ def unknown_field(event: type[Event], name: str, source: Source) -> UnknownField
 
 
 def _field(event: type[Event], name: str, info: FieldInfo, source: Source) -> EventField:
+    if not _NAME.fullmatch(name) or hasattr(Event, name):
+        raise DeclarationError(
+            "field-name",
+            f"{event.__name__}.{name} cannot be the name of a field",
+            why="Avro allows letters, digits and _, and an event uses the names of its own methods for itself",
+            fix="choose another name",
+            source=source,
+        )
     annotation, optional, repeated = info.annotation, False, False
     if get_origin(annotation) in (Union, types.UnionType):
         inner = [a for a in get_args(annotation) if a is not type(None)]
@@ -164,16 +180,36 @@ def _field(event: type[Event], name: str, info: FieldInfo, source: Source) -> Ev
             fix="give a constant default, or none",
             source=source,
         )
+    if info.default is not PydanticUndefined and not _fits(info.default, kind, optional=optional, repeated=repeated):
+        raise DeclarationError(
+            "default-type",
+            f"{event.__name__}.{name} has the default {info.default!r}",
+            why="the schema carries it to every reader, who reads it as the field's own type",
+            fix=f"give a default of type {kind}, or none; datetimes need a time zone, floats are finite",
+            source=source,
+        )
     ref = FieldRef(name, kind, event)
     rules = tuple(_rule(event, ref, repeated, constraint, source) for constraint in info.metadata)
     return EventField(name, kind, optional, repeated, info.default, rules)
 
 
+def _fits(value: Any, kind: Kind, *, optional: bool, repeated: bool) -> bool:
+    if value is None:
+        return optional
+    if repeated:
+        return isinstance(value, list) and all(_fits(v, kind, optional=False, repeated=False) for v in value)
+    if kind == "float":
+        return type(value) in (int, float) and math.isfinite(value)
+    if kind == "datetime":
+        return isinstance(value, datetime) and value.tzinfo is not None
+    return _KINDS.get(type(value)) == kind
+
+
 def _rule(event: type[Event], ref: FieldRef, repeated: bool, constraint: Any, source: Source) -> Expression:
     if not repeated and ref.kind in ("int", "float"):
-        for bound, op in _BOUNDS.items():
+        for bound, (attribute, op) in _BOUNDS.items():
             if isinstance(constraint, bound):
-                value = next(iter(vars(constraint).values()))
+                value = getattr(constraint, attribute)
                 return Compare(op, ref, float(value) if ref.kind == "float" else int(value))
     if not repeated and ref.kind == "string":
         if isinstance(constraint, annotated_types.MinLen):

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ class Feature(Generic[T]):
         self.source = source
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
+        self.name = getattr(self, "name", name)  # in a second class it is bound as a copy
 
     @overload
     def __get__(self, row: None, owner: type) -> Feature[T]: ...
@@ -81,7 +82,12 @@ def count(window: Duration, *, where: bool | None = None, step: Duration | None 
 
 
 def sum(
-    field: N, window: Duration, *, where: bool | None = None, step: Duration | None = None, scale: int = SUM_SCALE
+    field: N | None,
+    window: Duration,
+    *,
+    where: bool | None = None,
+    step: Duration | None = None,
+    scale: int = SUM_SCALE,
 ) -> Feature[N | None]:
     """The exact sum of a number, None when there was none. A float is kept to `scale` decimals."""
     if not 0 <= scale <= LARGEST_SCALE:
@@ -95,7 +101,9 @@ def sum(
     return Feature(_asked("sum", field, window, where=where, step=step, scale=scale), caller())
 
 
-def last(field: T, window: Duration, *, where: bool | None = None, step: Duration | None = None) -> Feature[T | None]:
+def last(
+    field: T | None, window: Duration, *, where: bool | None = None, step: Duration | None = None
+) -> Feature[T | None]:
     """The newest value that is not missing; of events at one moment, the last in the log."""
     return Feature(_asked("last", field, window, where=where, step=step), caller())
 
@@ -139,7 +147,7 @@ class Features:
         cls.__leftfold_source__ = source
         cls.__leftfold_topic__ = of
         cls.__leftfold_definition__ = _define(cls, of, by, name or _snake(cls.__name__), source)
-        collector.declare(cls)
+        collector.declare(cls, source.file)
 
     @classmethod
     def compute(cls, events: Iterable[Event], *, at: datetime, **key: Any) -> Self:
@@ -148,7 +156,15 @@ class Features:
         Events of other entities are left out; with events of one entity only, the key may be omitted.
         """
         definition = cls.__leftfold_definition__
-        rows = [e.micros() for e in events]
+        rows = [_own(cls, e).micros() for e in events]
+        if at.tzinfo is None:
+            raise DeclarationError(
+                "naive-datetime",
+                f"{definition.view} is asked for a moment that has no time zone",
+                why="without a zone it is a different moment on every machine",
+                fix="use datetime(..., tzinfo=timezone.utc)",
+                source=caller(),
+            )
         entities = {tuple(r[k.name] for k in definition.keys) for r in rows}
         if key:
             wanted = key_values(definition, key)
@@ -171,6 +187,20 @@ class Features:
         return f"{type(self).__name__}({values})"
 
 
+def _own(view: type[Features], event: Event) -> Event:
+    expected = view.__leftfold_topic__.event
+    if not isinstance(event, expected):
+        raise DeclarationError(
+            "wrong-event",
+            f"{view.__name__} folds {expected.__name__}, not {type(event).__name__}",
+            why=f"its topic {view.__leftfold_topic__.name} holds {expected.__name__}",
+            fix=f"give events of type {expected.__name__}",
+            source=caller(),
+        )
+    return event
+
+
+_VIEW_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,199}")
 _RESERVED = frozenset({"found", "read_at", "provenance", "compute", "values"})
 R = TypeVar("R", bound=Features)
 
@@ -187,7 +217,7 @@ def key_values(definition: Definition, given: Mapping[str, Any]) -> tuple[Any, .
     """The key's parts in their declared order, checked by name and type."""
     names = [k.name for k in definition.keys]
     types: dict[str, type] = {"string": str, "int": int}
-    wrong = [k.name for k in definition.keys if k.name in given and not isinstance(given[k.name], types[k.kind])]
+    wrong = [k.name for k in definition.keys if k.name in given and type(given[k.name]) is not types[k.kind]]
     if set(given) != set(names) or wrong:
         shape = ", ".join(f"{k.name}: {k.kind}" for k in definition.keys)
         raise DeclarationError(
@@ -212,6 +242,14 @@ def _define(cls: type[Features], of: Any, by: Any, name: str, source: Source) ->
             fix="pass a lf.Topic as of=",
             source=source,
         )
+    if not _VIEW_NAME.fullmatch(name):
+        raise DeclarationError(
+            "view-name",
+            f"{name!r} cannot name a view",
+            why="the name is part of store keys and of the checkpoint's path: letters, digits, '.', '_' and '-'",
+            fix="choose such a name, for example user_activity",
+            source=source,
+        )
     features = {n: f for n, f in vars(cls).items() if isinstance(f, Feature)}
     if not features:
         raise DeclarationError(
@@ -232,6 +270,10 @@ def _define(cls: type[Features], of: Any, by: Any, name: str, source: Source) ->
                 fix=f"choose another name; taken are {', '.join(sorted(_RESERVED))} and names that start with _",
                 source=feature.source,
             )
+        if hasattr(feature, "owner") or feature.name != feature_name:
+            feature = copy.copy(feature)  # noqa: PLW2901 # used in another class too: each binds its own
+            feature.name = feature_name
+            setattr(cls, feature_name, feature)
         feature.owner = cls
         column = _column(of, feature)
         columns.setdefault(_canonical(column), column)
@@ -242,7 +284,7 @@ def _define(cls: type[Features], of: Any, by: Any, name: str, source: Source) ->
         view=name,
         topic=of.name,
         time=of.time.name,
-        keys=tuple(_key(cls, of, k, source) for k in (by if isinstance(by, tuple) else (by,))),
+        keys=_keys(cls, of, by if isinstance(by, tuple) else (by,), source),
         lateness=of.lateness,
         future=FUTURE_TOLERANCE,
         rules=tuple(replace_event(rule) for rule in rules),
@@ -264,8 +306,16 @@ def _column(topic: Topic[Any], feature: Feature[Any]) -> Column:
     asked = feature.asked
     where = None
     if asked.where is not None:
-        for name in sorted(expressions.fields_of(asked.where)):
-            reference(topic.event, name, option="where", source=feature.source)
+        for compared in expressions.references(asked.where):
+            name = reference(topic.event, compared, option="where", source=feature.source).name
+            if fields_of(topic.event)[name].repeated:
+                raise DeclarationError(
+                    "condition-kinds",
+                    f"{name} is a list",
+                    why="a condition compares one value with another",
+                    fix="compare a field that holds one value",
+                    source=feature.source,
+                )
         where = replace_event(asked.where)
     if asked.aggregate == "count":
         return Column("count", None, "int", where)
@@ -284,6 +334,19 @@ def _check_kind(topic: Topic[Any], aggregate: Aggregate, field: FieldRef, source
             fix="choose a field of such a kind",
             source=source,
         )
+
+
+def _keys(cls: type[Features], topic: Topic[Any], by: tuple[Any, ...], source: Source) -> tuple[Key, ...]:
+    keys = tuple(_key(cls, topic, k, source) for k in by)
+    if not keys or len(set(keys)) < len(keys):
+        raise DeclarationError(
+            "by-kind",
+            f"{cls.__name__} is keyed by {', '.join(k.name for k in keys) or 'nothing'}",
+            why="a row is looked up by its key, each part once",
+            fix="use one or several different required str or int fields",
+            source=source,
+        )
+    return keys
 
 
 def _key(cls: type[Features], topic: Topic[Any], by: Any, source: Source) -> Key:

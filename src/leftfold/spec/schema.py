@@ -45,6 +45,8 @@ def _field(field: EventField) -> dict[str, Any]:
 
 
 def _constant(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_constant(v) for v in value]
     if isinstance(value, datetime):
         return to_micros(value)
     return value.decode("latin-1") if isinstance(value, bytes) else value

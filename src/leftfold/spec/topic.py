@@ -26,7 +26,7 @@ _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([km]?)/s", re.IGNORECASE)
 COMPATIBILITIES = (*(a + b for a in ("BACKWARD", "FORWARD", "FULL") for b in ("", "_TRANSITIVE")), "NONE")
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, init=False, eq=False)
 class Topic(Generic[E_co]):
     """A log of one event type.
 
@@ -66,7 +66,7 @@ class Topic(Generic[E_co]):
         values = {
             "name": _checked_name(name, source),
             "event": _checked_event(name, event, source),
-            "key": tuple(_checked_key(name, reference(event, k, option="key", source=source), source) for k in keys),
+            "key": _checked_keys(name, tuple(reference(event, k, option="key", source=source) for k in keys), source),
             "time": _checked_time(name, reference(event, time, option="time", source=source), source),
             "partitions": _partitions(name, partitions, rate, source),
             "retention": micros(retention, option="retention", source=source),
@@ -78,7 +78,17 @@ class Topic(Generic[E_co]):
         }
         for attribute, value in values.items():
             object.__setattr__(self, attribute, value)
-        collector.declare(self)
+        collector.declare(self, source.file)
+
+    def _identity(self) -> tuple[Any, ...]:
+        own = (self.name, self.event, tuple(k.name for k in self.key), self.time.name, self.partitions)
+        return (*own, self.retention, self.lateness, self.replication, self.compatibility, self.external)
+
+    def __eq__(self, other: object) -> bool:  # by hand: == of a field builds a condition
+        return isinstance(other, Topic) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
 
     @property
     def min_insync(self) -> int:
@@ -111,6 +121,18 @@ def _checked_event(name: str, event: Any, source: Source) -> type[Event]:
         fix="declare `class Click(lf.Event)` and pass Click",
         source=source,
     )
+
+
+def _checked_keys(name: str, keys: tuple[FieldRef, ...], source: Source) -> tuple[FieldRef, ...]:
+    if not keys:
+        raise DeclarationError(
+            "key-kind",
+            f"topic {name} is keyed by nothing",
+            why="a key decides a record's partition, and keeps the records of one entity in order",
+            fix="key the topic by a required str or int field",
+            source=source,
+        )
+    return tuple(_checked_key(name, key, source) for key in keys)
 
 
 def _checked_key(name: str, key: FieldRef, source: Source) -> FieldRef:
@@ -153,15 +175,7 @@ def _partitions(name: str, partitions: int | None, rate: str | None, source: Sou
             source=source,
         )
     if partitions is not None:
-        if not 1 <= partitions <= 4_000:
-            raise DeclarationError(
-                "partitions-range",
-                f"topic {name} asks for {partitions} partitions",
-                why="a broker carries about 4,000 partitions, and a topic needs one",
-                fix="choose from 1 to 4000; about one for every 50,000 records a second",
-                source=source,
-            )
-        return partitions
+        return _in_range(name, partitions, source)
     if rate is None:
         return FEWEST_PARTITIONS
     if not (match := _RATE.fullmatch(rate.strip())):
@@ -173,7 +187,19 @@ def _partitions(name: str, partitions: int | None, rate: str | None, source: Sou
             source=source,
         )
     per_second = float(match[1]) * {"": 1, "k": 1_000, "m": 1_000_000}[match[2].lower()]
-    return max(FEWEST_PARTITIONS, math.ceil(per_second / RECORDS_PER_PARTITION))
+    return _in_range(name, max(FEWEST_PARTITIONS, math.ceil(per_second / RECORDS_PER_PARTITION)), source)
+
+
+def _in_range(name: str, partitions: int, source: Source) -> int:
+    if not 1 <= partitions <= 4_000:
+        raise DeclarationError(
+            "partitions-range",
+            f"topic {name} asks for {partitions} partitions",
+            why="a broker carries about 4,000 partitions, and a topic needs one",
+            fix="choose from 1 to 4000; about one for every 50,000 records a second",
+            source=source,
+        )
+    return partitions
 
 
 def _checked_replication(name: str, replication: int, source: Source) -> int:

@@ -102,5 +102,5 @@ def definition_in(document: Mapping[str, Any]) -> Definition:
 
 
 def row_ttl_s(definition: Definition) -> int:
-    """An entity without events for the longest window holds nothing any window reaches; a day covers late records."""
-    return (definition.longest_window + definition.lateness) // SECOND + 86_400
+    """An entity without events for the longest window, and the longest step (a day), holds nothing a window reaches."""
+    return -(-(definition.longest_window + definition.lateness + definition.future) // SECOND) + 86_400

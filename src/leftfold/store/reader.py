@@ -36,8 +36,9 @@ class Row:
         self.provenance = provenance
 
     def __getattr__(self, name: str) -> Any:
-        known = ", ".join(self.__dict__.get("values", ()))
-        raise AttributeError(f"this row has no feature {name!r}; it has {known}")
+        if "provenance" not in self.__dict__:  # copy and pickle ask before there is anything
+            raise AttributeError(name)
+        raise AttributeError(f"{self.provenance.view} has no feature {name!r}; it has {', '.join(self.values)}")
 
     def __repr__(self) -> str:
         return f"{self.provenance.view}({', '.join(f'{n}={v!r}' for n, v in self.values.items())})"

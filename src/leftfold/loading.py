@@ -1,0 +1,97 @@
+"""Runs a project's files and collects what they declare.
+
+A file is run once for as long as it does not change, so that a class which a person's own code imports and the one in
+the catalog are the same class.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from leftfold.errors import DeclarationError, LeftfoldError, ProjectError, Source
+from leftfold.spec.collector import collecting, declare, forget, made_in
+
+# What was loaded last, by project.
+_loads: dict[tuple[Path, tuple[str, ...]], tuple[list[Any], dict[str, int]]] = {}
+_ours: set[str] = set()  # modules that a load brought in; only these are ever taken out again
+
+
+def load(root: Path, files: list[str]) -> list[Any]:
+    """Run the project's files with the project directory importable, and collect what they declare."""
+    loaded = _loads.get((root, tuple(files)))
+    if loaded is not None and all(_stamp(file) == stamp for file, stamp in loaded[1].items()):
+        return loaded[0]
+    for name in _ours:
+        forget(_file(sys.modules.pop(name, None)) or "")
+    _ours.clear()
+    before = set(sys.modules)
+    sys.path.insert(0, str(root))
+    try:
+        with collecting() as declared:
+            for file in files:
+                _execute(root / file)
+    finally:
+        sys.path.remove(str(root))
+        new = {n: _file(m) for n, m in list(sys.modules.items()) if n not in before}
+        mine = {n: f for n, f in new.items() if f and Path(f).is_relative_to(root) and "site-packages" not in f}
+        _ours.update(mine)
+    _loads[root, tuple(files)] = declared, {f: _stamp(f) for f in (*mine.values(), *(str(root / f) for f in files))}
+    return declared
+
+
+def _file(module: Any) -> str | None:
+    file = getattr(module, "__file__", None)
+    return file if isinstance(file, str) else None
+
+
+def _stamp(file: str) -> int:
+    try:
+        return Path(file).stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+def _execute(path: Path) -> None:
+    if any(_file(module) == str(path) for module in list(sys.modules.values())):
+        for declaration in made_in(str(path)):  # imported by an earlier file of the list, or by a person's own code
+            declare(declaration)
+        return
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if not path.is_file() or spec is None or spec.loader is None:
+        raise ProjectError(
+            "no-declarations",
+            f"leftfold.toml lists {path.name}, which is not there",
+            why=f"there is no file {path}",
+            fix="create it, or correct the list",
+        )
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    forget(str(path))
+    try:
+        spec.loader.exec_module(module)
+    except LeftfoldError:
+        del sys.modules[path.stem]
+        raise
+    except (Exception, SystemExit) as error:  # it is the user's code: anything can come out of it
+        del sys.modules[path.stem]
+        raise DeclarationError(
+            "declarations-failed",
+            f"{path.name} could not be loaded: {type(error).__name__}: {error}",
+            why="its code raised an error of its own",
+            fix=f"python {path.name} shows the whole trace",
+            source=_blame(error, path),
+        ) from error
+    except KeyboardInterrupt:
+        del sys.modules[path.stem]
+        raise
+
+
+def _blame(error: BaseException, path: Path) -> Source:
+    if isinstance(error, SyntaxError) and error.lineno:
+        return Source(error.filename or str(path), error.lineno)
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
+    return Source(str(path), (frames[-1].lineno or 1) if frames else 1)
