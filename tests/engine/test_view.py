@@ -185,6 +185,68 @@ def test_composite_key_and_two_views_in_one_application(cluster: Cluster, tmp_pa
     assert app.get("account_points", account="a:1", points=7).found is False
 
 
+AWKWARD = """\
+from datetime import UTC, datetime
+
+import leftfold as lf
+from pydantic import Field
+
+
+class Visit(lf.Event):
+    entity: int
+    partition: str
+    offset: float = Field(ge=0)
+    step: str = Field(max_length=3)
+    value: bool
+    records: datetime | None = None
+    log_us: datetime
+
+
+visits = lf.Topic("visits", Visit, key=Visit.partition, time=Visit.log_us, partitions=2)
+
+
+class ByEntity(lf.Features, of=visits, by=Visit.entity):
+    n = lf.count("1h", where=Visit.records > datetime(2026, 6, 1, tzinfo=UTC))
+    offsets = lf.sum(Visit.offset, "1h", scale=2, where=Visit.step == "up")
+    records = lf.last(Visit.records, "1h")
+    outcome = lf.last(Visit.value, "1h")
+    none = lf.count("1h", where=Visit.records == None)
+"""
+
+
+def test_any_field_name_any_kind_and_rules(cluster: Cluster, tmp_path: Path, spark: Any) -> None:
+    """Names that the compiled query uses itself, datetimes that are not the event time, rules that Spark must apply."""
+    app = projects.make(tmp_path / "awkward", cluster.endpoints, f"a{uuid.uuid4().hex[:8]}", AWKWARD)
+    projects.apply(app)
+    early, late, now = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 7, 1, 12, 30, tzinfo=UTC), datetime.now(UTC)
+    usual = {
+        "entity": 7,
+        "partition": "p",
+        "offset": 1.125,
+        "step": "up",
+        "value": True,
+        "records": late,
+        "log_us": now,
+    }
+    changes: list[dict[str, Any]] = [
+        {},
+        {"records": early, "step": "no"},
+        {"records": None, "value": False},
+        {"entity": -7},
+        {"offset": -1.0},  # breaks ge=0; dicts are not checked by the producer
+        {"step": "toolong"},  # breaks max_length=3
+        {"offset": float("nan")},
+    ]
+    with app.producer("visits") as producer:
+        for change in changes:
+            producer.send_dict({**usual, **change})
+    (progress,) = run_until_caught_up(app, spark)
+    assert progress.records() == {"accepted": 4, "late": 0, "future": 0, "rejected": 3}
+    row = app.get("by_entity", entity=7)
+    assert row.values == {"n": 1, "offsets": 2.26, "records": early, "outcome": False, "none": 1}
+    assert app.get("by_entity", entity=-7).values["n"] == 1
+
+
 def test_changed_definition_builds_beside_and_takes_over(app: leftfold.App, cluster: Cluster, spark: Any) -> None:
     send(app, [payment(n, "a1") for n in range(50)])
     (first,) = run_until_caught_up(app, spark)

@@ -23,6 +23,8 @@ from leftfold.store.layout import ACCEPTED
 # partitions are read unevenly, and late eviction costs only state rows.
 SLACK = 3_600 * SECOND
 _NEVER = "9999-12-31"
+# Fields of the event are columns under this prefix, so that a field may have any name: "offset", "step", "entity".
+_OWN = "own_"
 _INT64 = float(2**63)
 
 
@@ -39,7 +41,7 @@ def tiles(records: DataFrame, definition: Definition) -> DataFrame:
     event_us = F.unix_micros(F.col(f"event.{definition.time}"))
     log_us = F.unix_micros(F.col("log_time"))
     kinds = _kinds(definition)
-    fields = [_plain(name, kinds[name]).alias(name) for name in sorted(definition.fields() - {definition.time})]
+    fields = [_plain(name, kinds[name]).alias(_OWN + name) for name in sorted(definition.fields() - {definition.time})]
     seen = (
         records.withWatermark("log_time", f"{delay} milliseconds")
         .withColumn("log_us", log_us)
@@ -50,7 +52,7 @@ def tiles(records: DataFrame, definition: Definition) -> DataFrame:
             "log_us",
             "log_time",
             "event_us",
-            F.col("event_us").alias(definition.time),
+            F.col("event_us").alias(_OWN + definition.time),
             *fields,
             _outcome(definition).alias("outcome"),
         )
@@ -90,7 +92,7 @@ def _plain(name: str, kind: Kind) -> Column:
 
 def _entity(definition: Definition) -> Column:
     """The same text as fold.values.entity_text."""
-    texts = [F.col(k.name).cast("string") for k in definition.keys]
+    texts = [F.col(_OWN + k.name).cast("string") for k in definition.keys]
     if len(texts) == 1:
         return texts[0]
     return F.concat(*(part for t in texts for part in (F.octet_length(t).cast("string"), F.lit(":"), t)))
@@ -150,7 +152,7 @@ def _aggregate(column: columns.Column) -> Column:
     where = None if column.where is None else _condition(column.where)
     if column.field is None:
         return F.count(F.lit(1)) if where is None else F.count(F.when(where, F.lit(1)))
-    value = F.col(column.field)
+    value = F.col(_OWN + column.field)
     if column.aggregate == "last":
         present = value.isNotNull() if where is None else value.isNotNull() & where
         position = F.struct(F.col("event_us"), F.col("partition"), F.col("offset"))
@@ -178,7 +180,7 @@ _OPERATORS = {
 }
 
 
-def _condition(expression: Expression, prefix: str = "") -> Column:
+def _condition(expression: Expression, prefix: str = _OWN) -> Column:
     match expression:
         case Compare(op, left, None):
             column = F.col(prefix + left.name)
