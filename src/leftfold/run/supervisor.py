@@ -119,7 +119,7 @@ class Supervisor:
             checkpoint=self._checkpoint(name),
             log_file=str(self._options.log_file),
         )
-        return RunningView(definition, source, place, self._engines.registry)
+        return RunningView(definition, source, place, admin=self._engines.admin, registry=self._engines.registry)
 
     def _checkpoint(self, view: str) -> str:
         """One per definition: a changed definition never continues another's state."""

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from leftfold import clock
 from leftfold.errors import LeftfoldError, RunError
 from leftfold.fold.definition import Definition
+from leftfold.kafka.admin import Admin
 from leftfold.kafka.registry import SchemaRegistry
+from leftfold.run import broom
 from leftfold.run.progress import Batch, Progress
+from leftfold.spark.checkpoint import end_offsets
 from leftfold.spark.query import Query, start_query
 from leftfold.spark.sink import write_batch
 from leftfold.spark.source import Source, unknown_schema_id
-from leftfold.store.layout import Build
+from leftfold.store.layout import Build, LedgerRow
 from leftfold.store.writer import BuildWriter
 
 if TYPE_CHECKING:
@@ -41,15 +45,21 @@ class RunningView:
     _query: Query
     _writer: BuildWriter
 
-    def __init__(self, definition: Definition, source: Source, place: Place, registry: SchemaRegistry) -> None:
+    def __init__(
+        self, definition: Definition, source: Source, place: Place, *, admin: Admin, registry: SchemaRegistry
+    ) -> None:
         self.definition = definition
         self.progress = Progress(definition.view)
         self._source = source
         self._place = place
+        self._admin = admin
         self._registry = registry
+        self._delay = broom.first_delay(definition.lateness)
+        self._newest_log: dict[int, int] = {}  # by partition: the log time that has been read
         self._started = threading.Event()
         self._stopping = threading.Event()
         self._refusal: LeftfoldError | None = None
+        self._wider: int | None = None  # the delay that the refused batch needs
         self._followed = False  # readers have been moved to this build
 
     def start(self, session: SparkSession, *, until_caught_up: bool) -> None:
@@ -60,6 +70,7 @@ class RunningView:
             session,
             self.definition,
             self._source,
+            delay=self._delay,
             checkpoint=self._place.checkpoint,
             on_batch=self._on_batch,
             until_caught_up=until_caught_up,
@@ -110,6 +121,9 @@ class RunningView:
             self._writer.announce()  # a topic without records has had no batch to do it
             self._follow()
             self.progress.state = "caught up"
+        elif self._wider is not None:
+            self._delay, self._wider = self._wider, None
+            self.start(self._session, until_caught_up=self._until_caught_up)
         elif not self._learn_schema(failure):
             self.progress.error = self._refusal or self._explain(failure)
             self.progress.state = "failed"
@@ -121,17 +135,36 @@ class RunningView:
             raise _BatchRefusedError("stopping before this batch; it runs again at the next start")
         try:
             if self.progress.last is None:
-                self.progress.resume(self._writer.ledger())
+                before = self._writer.ledger()
+                self.progress.resume(before)
+                self._reach(before)
                 self._writer.announce()
             self._writer.check(number)
             url, prefix = self._place.online_url, self._writer.row_prefix
             written = write_batch(batch, self.definition, number, url=url, row_prefix=prefix)
+            self._reach(written.ledger)
+            self._guard(number)
             self._writer.mark(number, written.ledger)
         except LeftfoldError as refusal:
             self._refusal = refusal
             raise _BatchRefusedError(refusal.code) from refusal
         newest = max((row.newest_log for row in written.ledger), default=0)
         self.progress.applied(Batch(number, written.tiles, newest, clock.now_us()), written.ledger)
+
+    def _reach(self, ledger: Iterable[LedgerRow]) -> None:
+        for row in ledger:
+            self._newest_log[row.partition] = max(row.newest_log, self._newest_log.get(row.partition, 0))
+
+    def _guard(self, number: int) -> None:
+        """Refuse the batch if its commit would let the watermark overtake records that are still to be read."""
+        ends = end_offsets(self._session, self._place.checkpoint, number)
+        latest = self._admin.end_offsets(self._source.topic, self._source.partitions)
+        unread = [p for p, end in latest.items() if end > ends.get(p, 0)]
+        self._wider = broom.wider_delay(
+            self._delay, lateness=self.definition.lateness, newest_log=self._newest_log, unread=unread
+        )
+        if self._wider is not None:
+            raise _BatchRefusedError("a partition is read far behind the others; the batch runs again, swept later")
 
     def _notice_progress(self) -> None:
         seen = self._query.snapshot(self._source.partitions)
@@ -146,7 +179,7 @@ class RunningView:
             self.progress.error = RunError(
                 "accepted-records-swept",
                 f"{self.definition.view}: Spark's watermark dropped {seen.swept} rows of accepted records",
-                why="one partition was read more than an hour of log time behind another",
+                why="a partition was read far behind another, and the check before the commit did not see it",
                 state=f"batch {seen.batch} is committed without them: this build is no longer true to the log",
                 fix=f"leftfold run --fresh {self.definition.view}",
             )

@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 from pyspark.sql import SparkSession
 
 from leftfold import clock
 
 
+def end_offsets(session: SparkSession, checkpoint: str, batch: int) -> dict[int, int]:
+    """Where a batch ends in each partition: what Spark wrote down before it started the batch."""
+    files, path = _place(session, f"{checkpoint}/offsets/{batch}")
+    stream = files.open(path)
+    text: str = _jvm(session).org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
+    stream.close()
+    offsets: dict[str, dict[str, int]] = json.loads(text.splitlines()[-1])  # a version, settings, and the one source
+    return {int(partition): offset for topic in offsets.values() for partition, offset in topic.items()}
+
+
 def set_aside(session: SparkSession, checkpoint: str) -> str | None:
     """Rename a checkpoint so that the next start makes a new one; returns its new name, None if there was none."""
-    context = session.sparkContext
-    assert context._jvm is not None  # set for as long as the session lives
-    path = context._jvm.org.apache.hadoop.fs.Path(checkpoint)
-    files = path.getFileSystem(context._jsc.hadoopConfiguration())
+    files, path = _place(session, checkpoint)
     if not files.exists(path):
         return None
     aside = f"{checkpoint}.{clock.now_us()}"
-    files.rename(path, context._jvm.org.apache.hadoop.fs.Path(aside))
+    files.rename(path, _place(session, aside)[1])
     return aside
+
+
+def _place(session: SparkSession, location: str) -> tuple[Any, Any]:
+    """Hadoop's file system and path of a location."""
+    path = _jvm(session).org.apache.hadoop.fs.Path(location)
+    return path.getFileSystem(session.sparkContext._jsc.hadoopConfiguration()), path
+
+
+def _jvm(session: SparkSession) -> Any:
+    return session.sparkContext._jvm

@@ -14,36 +14,29 @@ from pyspark.sql import functions as F
 
 from leftfold.fold import columns, expressions
 from leftfold.fold.definition import Definition
-from leftfold.fold.durations import SECOND
 from leftfold.fold.expressions import Both, Compare, Expression, FieldRef, Length
 from leftfold.fold.values import Kind
 from leftfold.store.layout import ACCEPTED
 
-# The broom sweeps state this much later than any accepted record could need it: brokers' clocks differ and
-# partitions are read unevenly, and late eviction costs only state rows.
-SLACK = 3_600 * SECOND
 _NEVER = "9999-12-31"
 # Fields of the event are columns under this prefix, so that a field may have any name: "offset", "step", "entity".
 _OWN = "own_"
 _INT64 = float(2**63)
 
 
-def broom_delay_ms(definition: Definition) -> int:
-    return (definition.lateness + SLACK) // 1_000
-
-
-def tiles(records: DataFrame, definition: Definition) -> DataFrame:
+def tiles(records: DataFrame, definition: Definition, *, delay: int) -> DataFrame:
     """entity, step (µs), tile_end, p0…pn, records, newest_log, newest_event, newest_offset.
 
-    A ledger row has its outcome as entity and -(partition + 1) as step; it is never evicted.
+    A ledger row has its outcome as entity and -(partition + 1) as step; it is never evicted. `delay` is how far the
+    watermark stays behind the newest log time.
     """
-    delay = broom_delay_ms(definition)
+    delay_ms = delay // 1_000
     event_us = F.unix_micros(F.col(f"event.{definition.time}"))
     log_us = F.unix_micros(F.col("log_time"))
     kinds = _kinds(definition)
     fields = [_plain(name, kinds[name]).alias(_OWN + name) for name in sorted(definition.fields() - {definition.time})]
     seen = (
-        records.withWatermark("log_time", f"{delay} milliseconds")
+        records.withWatermark("log_time", f"{delay_ms} milliseconds")
         .withColumn("log_us", log_us)
         .withColumn("event_us", event_us)
         .select(
@@ -68,7 +61,7 @@ def tiles(records: DataFrame, definition: Definition) -> DataFrame:
         F.when(is_ledger, F.col("outcome")).otherwise(_entity(definition)).alias("entity"),
         F.when(is_ledger, -(F.col("partition") + 1).cast("long")).otherwise(F.col("s")).alias("step"),
         # The tile's end is what state is evicted by; computing it lost the watermark's mark, so it is put back.
-        end.alias("tile_end", metadata={"spark.watermarkDelayMs": delay}),
+        end.alias("tile_end", metadata={"spark.watermarkDelayMs": delay_ms}),
     )
     partials = [_aggregate(c).alias(f"p{i}") for i, c in enumerate(definition.columns)]
     if any(c.aggregate == "last" for c in definition.columns):

@@ -76,6 +76,7 @@ def start_query(
     definition: Definition,
     source: Source,
     *,
+    delay: int,
     checkpoint: str,
     on_batch: OnBatch,
     until_caught_up: bool,
@@ -84,7 +85,7 @@ def start_query(
     own = session.newSession()  # settings of one view never reach another
     own.conf.set("spark.sql.shuffle.partitions", str(session.conf.get("spark.sql.shuffle.partitions")))
     writer = (
-        tiles(read_stream(own, source), definition)
+        tiles(read_stream(own, source), definition, delay=delay)
         .writeStream.queryName(definition.view)
         .outputMode("update")
         .option("checkpointLocation", checkpoint)
