@@ -76,11 +76,13 @@ class Admin:
         try:
             return self._client.list_topics(timeout=TIMEOUT_S)
         except KafkaException as error:
-            raise unreachable(self._bootstrap, error) from error
+            raise unreachable(self._bootstrap, error.args[0].str()) from error
 
     def _each(self, futures: dict[Any, Any]) -> dict[Any, Any]:
         try:
             return {key: future.result(timeout=TIMEOUT_S) for key, future in futures.items()}
+        except TimeoutError as error:
+            raise unreachable(self._bootstrap, f"it did not answer within {TIMEOUT_S:g} s") from error
         except KafkaException as error:
             raise LogError(
                 "kafka-refused",
@@ -92,11 +94,11 @@ class Admin:
             ) from error
 
 
-def unreachable(bootstrap: str, error: KafkaException) -> LogError:
+def unreachable(bootstrap: str, why: str) -> LogError:
     return LogError(
         "kafka-unreachable",
         f"no broker answered at {bootstrap}",
-        why=error.args[0].str(),
+        why=why,
         fix="leftfold status shows what runs; leftfold up starts the local cluster",
         retriable=True,
     )

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from leftfold import clock
-from leftfold.errors import LeftfoldError, RunError
+from leftfold.errors import LeftfoldError, LogError, RunError
 from leftfold.fold.definition import Definition
 from leftfold.kafka.admin import Admin
 from leftfold.kafka.registry import SchemaRegistry
 from leftfold.run import broom
 from leftfold.run.progress import Batch, Progress
 from leftfold.spark.checkpoint import end_offsets
-from leftfold.spark.query import Query, start_query
+from leftfold.spark.query import Query, Snapshot, start_query
 from leftfold.spark.sink import write_batch
 from leftfold.spark.source import Source, unknown_schema_id
 from leftfold.store.layout import Build, LedgerRow
@@ -134,6 +134,8 @@ class RunningView:
         if self._stopping.is_set():
             raise _BatchRefusedError("stopping before this batch; it runs again at the next start")
         try:
+            if (seen := self._query.snapshot(self._source.partitions)) is not None:
+                self._refuse_swept(seen)
             if self.progress.last is None:
                 before = self._writer.ledger()
                 self.progress.resume(before)
@@ -158,8 +160,11 @@ class RunningView:
     def _guard(self, number: int) -> None:
         """Refuse the batch if its commit would let the watermark overtake records that are still to be read."""
         ends = end_offsets(self._session, self._place.checkpoint, number)
-        latest = self._admin.end_offsets(self._source.topic, self._source.partitions)
-        unread = [p for p, end in latest.items() if end > ends.get(p, 0)]
+        try:
+            latest = self._admin.end_offsets(self._source.topic, self._source.partitions)
+            unread = [p for p, end in latest.items() if end > ends.get(p, 0)]
+        except LogError:  # a leader is being elected: assume that every partition has records to come
+            unread = list(self._newest_log)
         self._wider = broom.wider_delay(
             self._delay, lateness=self.definition.lateness, newest_log=self._newest_log, unread=unread
         )
@@ -175,15 +180,18 @@ class RunningView:
             self.progress.lag = seen.behind
             if seen.behind == 0 and self.progress.last is not None and not self._followed:
                 self._follow()
+        self._refuse_swept(seen)
+
+    def _refuse_swept(self, seen: Snapshot) -> None:
+        """What must never happen. Looked at before every batch and at the end, so that no batch goes unseen."""
         if seen.swept:
-            self.progress.error = RunError(
+            raise RunError(
                 "accepted-records-swept",
                 f"{self.definition.view}: Spark's watermark dropped {seen.swept} rows of accepted records",
                 why="a partition was read far behind another, and the check before the commit did not see it",
                 state=f"batch {seen.batch} is committed without them: this build is no longer true to the log",
                 fix=f"leftfold run --fresh {self.definition.view}",
             )
-            self.stop()
 
     def _follow(self) -> None:
         """Caught up: readers move to this build."""
