@@ -105,8 +105,8 @@ class Running:
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
-    def terminate(self, timeout: float = 60) -> int:
-        self.process.send_signal(signal.SIGTERM)
+    def terminate(self, how: signal.Signals, timeout: float = 60) -> int:
+        self.process.send_signal(how)
         return self.process.wait(timeout)
 
     def wait(self, timeout: float) -> int:

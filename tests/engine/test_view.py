@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import struct
 import subprocess
 import sys
@@ -296,12 +297,13 @@ def test_reading_needs_neither_declarations_nor_pyspark(app: leftfold.App, spark
     assert done.stdout == "20\n"
 
 
-def test_run_ends_cleanly_on_sigterm_and_goes_on(app: leftfold.App) -> None:
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_run_ends_cleanly_on_a_signal_and_goes_on(app: leftfold.App, how: signal.Signals) -> None:
     send(app, [payment(n, "a1") for n in range(1_000)])
     with projects.running(app.root) as run:
         run.await_batches(1)
         send(app, [payment(n, "a1") for n in range(1_000, 2_000)])
-        assert run.terminate() == 0, run.explain()
+        assert run.terminate(how) == 0, run.explain()
         document = run.lines()[-1]
     assert document["views"][0]["state"] == "stopped"
     assert (app.root / ".leftfold" / "logs" / "spark.log").is_file()

@@ -208,7 +208,8 @@ def _print_view(console: Console, view: ViewStatus) -> None:
     counts = ", ".join(f"{n:,} {outcome}" for outcome, n in view.records.items() if n or outcome == "accepted")
     behind = "its topic is gone" if view.lag is None else f"{view.lag:,} records behind"
     symbol = SYMBOLS["ok" if view.lag == 0 else "idle"]
-    console.print(f"{symbol} {view.view}: {counts}; {behind}; build {view.build}, batch {view.batch}")
+    batch = "no batch yet" if view.batch == -1 else f"batch {view.batch}"
+    console.print(f"{symbol} {view.view}: {counts}; {behind}; build {view.build}, {batch}", soft_wrap=True)
 
 
 COMMANDS: tuple[click.Command, ...] = (up, down, status, logs, reset, doctor)

@@ -38,8 +38,7 @@ def run(views: str | None, until_caught_up: bool, fresh: tuple[str, ...], profil
     if stray := set(fresh) - set(names):
         raise click.UsageError(f"--fresh {min(stray)}: it is not among the views to run ({', '.join(names)})")
     supervisor = app.supervisor(views=names, until_caught_up=until_caught_up, fresh=fresh)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: supervisor.stop())
+    _end_after_the_batch(supervisor.stop)
     started = clock.monotonic()
     ended = supervisor.run(_json_lines()) if as_json else _with_table(supervisor.run)
     seconds = clock.monotonic() - started
@@ -50,6 +49,17 @@ def run(views: str | None, until_caught_up: bool, fresh: tuple[str, ...], profil
         _summary(ended, seconds)
     if failed:
         raise SystemExit(1)
+
+
+def _end_after_the_batch(stop: Callable[[], None]) -> None:
+    """The first SIGTERM or Ctrl-C is a request, the second is meant at once."""
+
+    def request(number: int, _: object) -> None:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, request)
 
 
 def _with_table(supervise: Callable[[Callable[[list[Progress]], None]], list[Progress]]) -> list[Progress]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -91,8 +93,11 @@ def build_session(spark: Spark, *, application: str, log_file: Path) -> SparkSes
     }
     for name, value in settings.items():
         builder = builder.config(name, value)
+    interrupt = signal.getsignal(signal.SIGINT)
     with _output_to(log_file):
         session = builder.getOrCreate()
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, interrupt)  # PySpark puts its own there, which cancels the batch at work
     if "spark.sql.shuffle.partitions" not in spark.conf:
         # State has one partition per shuffle partition, for ever; the default of 200 is ten times slower on a laptop.
         session.conf.set("spark.sql.shuffle.partitions", session.sparkContext.defaultParallelism)

@@ -152,7 +152,7 @@ class Reader:
                 "view-not-built",
                 f"the store has no view {view!r}" + (f" in namespace {self._namespace}" if self._namespace else ""),
                 why="no run has written it yet, or its name is misspelt",
-                fix=f"leftfold run --views {view}",
+                fix="leftfold check lists the views that are declared; leftfold run builds them",
             )
         followed = _Followed(active.decode(), definition_in(json.loads(document)), names)
         self._followed[view] = followed
