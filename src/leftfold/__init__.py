@@ -14,8 +14,9 @@ from leftfold.errors import (
     StoreError,
 )
 from leftfold.project import App, open
+from leftfold.spec.aggregates import Feature, count, last, sum
 from leftfold.spec.event import Event
-from leftfold.spec.features import Feature, Features, Provenance, count, last, sum
+from leftfold.spec.features import Features, Provenance
 from leftfold.spec.topic import Topic
 
 __version__ = "0.1.0"

@@ -41,9 +41,7 @@ def test_a_late_writer_changes_nothing(cluster: Cluster, store: Any) -> None:
 
 def test_a_slot_goes_forward_only(cluster: Cluster, store: Any) -> None:
     url, key = cluster.endpoints.redis_url, f"row:{uuid.uuid4().hex}"
-    write_rows(
-        url, [(key, ["300:1", "300:1"], [tile(17, 0, 7), tile(1, 0, 5)])], 60
-    )  # two tiles of one slot
+    write_rows(url, [(key, ["300:1", "300:1"], [tile(17, 0, 7), tile(1, 0, 5)])], 60)  # two tiles of one slot
     assert store.hgetall(key) == {"300:1": tile(17, 0, 7)}
     write_rows(url, [(key, ["300:1"], [tile(1, 9, 6)])], 60)  # a late record for a tile that left every window
     assert store.hgetall(key) == {"300:1": tile(17, 0, 7)}

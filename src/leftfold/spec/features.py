@@ -1,7 +1,6 @@
 """Features: windowed aggregates of a topic by a key, declared as a class.
 
-`Feature[T]` is a descriptor: on the class a reference, on a row that was read a `T`. The class compiles to a
-`fold.Definition`, which is all that any engine ever sees.
+The class compiles to a `fold.Definition`, which is all that any engine ever sees; a read gives an instance of it.
 """
 
 from __future__ import annotations
@@ -11,114 +10,24 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar, Generic, Self, TypeVar, overload
+from typing import Any, ClassVar, Self, TypeVar
 
 from leftfold.errors import DeclarationError, Source, caller
 from leftfold.fold import expressions
 from leftfold.fold.columns import Aggregate, Column
 from leftfold.fold.compute import compute
 from leftfold.fold.definition import Definition, Key, Windowed
-from leftfold.fold.durations import SECOND, Duration, micros
+from leftfold.fold.durations import SECOND
 from leftfold.fold.expressions import FieldRef, to_micros
-from leftfold.fold.tiles import check_step, step_of
-from leftfold.fold.values import KEY_KINDS, entity_text
+from leftfold.fold.values import KEY_KINDS
 from leftfold.spec import collector
+from leftfold.spec.aggregates import Feature
 from leftfold.spec.event import Event, fields_of, reference
+from leftfold.spec.keys import key_values
 from leftfold.spec.topic import Topic
-
-T = TypeVar("T")
-N = TypeVar("N", int, float)
 
 # An event may be stamped this far ahead of the broker's clock; clocks kept by NTP stay well within it.
 FUTURE_TOLERANCE = 60 * SECOND
-# Decimals kept by a sum of floats: enough for money in any currency and for most measurements.
-SUM_SCALE = 6
-# Up to 9.2e18 / 10**scale fits a record's value; beyond 15 decimals a double has no digits left anyway.
-LARGEST_SCALE = 15
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """What a person wrote, before the class tells which event it is about."""
-
-    aggregate: Aggregate
-    field: Any
-    where: expressions.Expression | None
-    window: int
-    step: int
-    scale: int
-
-
-class Feature(Generic[T]):
-    """One feature. Bound to its view when the class is made."""
-
-    name: str
-    owner: type[Features]
-
-    def __init__(self, asked: _Asked, source: Source) -> None:
-        self.asked = asked
-        self.source = source
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = getattr(self, "name", name)  # in a second class it is bound as a copy
-
-    @overload
-    def __get__(self, row: None, owner: type) -> Feature[T]: ...
-    @overload
-    def __get__(self, row: object, owner: type) -> T: ...
-    def __get__(self, row: object | None, owner: type) -> Feature[T] | T:
-        if row is None:
-            return self
-        value: T = row.__dict__[self.name]
-        return value
-
-    def __repr__(self) -> str:
-        return f"<feature {getattr(self, 'name', '?')}>"
-
-
-def count(window: Duration, *, where: bool | None = None, step: Duration | None = None) -> Feature[int]:
-    """How many events; 0 when there was none."""
-    return Feature(_asked("count", None, window, where=where, step=step), caller())
-
-
-def sum(
-    field: N | None,
-    window: Duration,
-    *,
-    where: bool | None = None,
-    step: Duration | None = None,
-    scale: int = SUM_SCALE,
-) -> Feature[N | None]:
-    """The exact sum of a number, None when there was none. A float is kept to `scale` decimals."""
-    if not 0 <= scale <= LARGEST_SCALE:
-        raise DeclarationError(
-            "sum-scale",
-            f"scale={scale} is not between 0 and {LARGEST_SCALE}",
-            why="a double has about 15 significant digits",
-            fix=f"leave scale= out ({SUM_SCALE}), or choose the decimals of your currency",
-            source=caller(),
-        )
-    return Feature(_asked("sum", field, window, where=where, step=step, scale=scale), caller())
-
-
-def last(
-    field: T | None, window: Duration, *, where: bool | None = None, step: Duration | None = None
-) -> Feature[T | None]:
-    """The newest value that is not missing; of events at one moment, the last in the log."""
-    return Feature(_asked("last", field, window, where=where, step=step), caller())
-
-
-def _asked(
-    aggregate: Aggregate, field: Any, window: Duration, *, where: Any, step: Duration | None, scale: int = 0
-) -> _Asked:
-    source = caller()
-    length = micros(window, option="window", source=source)
-    chosen = (
-        step_of(length, source=source)
-        if step is None
-        else check_step(length, micros(step, option="step", source=source), source=source)
-    )
-    return _Asked(aggregate, field, expressions.condition(where), length, chosen, scale)
 
 
 @dataclass(frozen=True)
@@ -211,26 +120,6 @@ def make_row(
     row = view.__new__(view)
     row.__dict__.update(values, found=found, read_at=read_at, provenance=provenance)
     return row
-
-
-def key_values(definition: Definition, given: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The key's parts in their declared order, checked by name and type."""
-    names = [k.name for k in definition.keys]
-    types: dict[str, type] = {"string": str, "int": int}
-    wrong = [k.name for k in definition.keys if k.name in given and type(given[k.name]) is not types[k.kind]]
-    if set(given) != set(names) or wrong:
-        shape = ", ".join(f"{k.name}: {k.kind}" for k in definition.keys)
-        raise DeclarationError(
-            "wrong-key",
-            f"{definition.view} was asked for {', '.join(f'{n}={v!r}' for n, v in given.items()) or 'no key'}",
-            why=f"its rows are found by ({shape})",
-            fix="give exactly " + ", ".join(f"{n}=..." for n in names),
-        )
-    return tuple(given[n] for n in names)
-
-
-def entity_of(definition: Definition, given: Mapping[str, Any]) -> str:
-    return entity_text(key_values(definition, given))
 
 
 def _define(cls: type[Features], of: Any, by: Any, name: str, source: Source) -> Definition:
@@ -365,6 +254,3 @@ def _key(cls: type[Features], topic: Topic[Any], by: Any, source: Source) -> Key
 
 def _snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
-
-
-__all__ = ["Feature", "Features", "Provenance", "count", "entity_of", "key_values", "last", "make_row", "sum"]

@@ -18,7 +18,8 @@ from leftfold.fold import columns
 from leftfold.fold.definition import Definition, Windowed
 from leftfold.fold.expressions import from_micros
 from leftfold.fold.tiles import Tile, cover, floor
-from leftfold.spec.features import Features, Provenance, entity_of, make_row
+from leftfold.spec.features import Features, Provenance, make_row
+from leftfold.spec.keys import entity_of
 from leftfold.store.client import connect, reaching
 from leftfold.store.layout import LedgerRow, Names, definition_in, field
 

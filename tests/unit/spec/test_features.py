@@ -10,7 +10,8 @@ from pydantic import Field
 import leftfold as lf
 from leftfold.errors import DeclarationError
 from leftfold.fold.expressions import FieldRef
-from leftfold.spec.features import Provenance, entity_of, key_values, make_row
+from leftfold.spec.features import Provenance, make_row
+from leftfold.spec.keys import entity_of, key_values
 from tests.unit.spec.declared import NOON, Click, Purchase, clicks
 
 S = 1_000_000
