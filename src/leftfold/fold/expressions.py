@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,7 +18,8 @@ from leftfold.fold.values import Kind
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PYTHON_KINDS: dict[type, Kind] = {str: "string", int: "int", float: "float", bool: "bool", datetime: "datetime"}
-_COMPARE = {
+# Of Python values here, of Catalyst columns in `spark`: both overload the same operators.
+COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
     "!=": operator.ne,
     ">": operator.gt,
@@ -26,7 +27,7 @@ _COMPARE = {
     "<": operator.lt,
     "<=": operator.le,
 }
-COMPARISONS = tuple(_COMPARE)
+COMPARISONS = tuple(COMPARE)
 
 
 def to_micros(value: datetime) -> int:
@@ -178,10 +179,10 @@ def evaluate(expression: Expression, event: Mapping[str, Any]) -> bool | None:
         case Compare(op, left, right):
             a = event[left.name]
             b = event[right.name] if isinstance(right, FieldRef) else right
-            return None if a is None or b is None else bool(_COMPARE[op](a, b))
+            return None if a is None or b is None else bool(COMPARE[op](a, b))
         case Length(op, field, bound):
             text = event[field.name]
-            return None if text is None else bool(_COMPARE[op](len(text), bound))
+            return None if text is None else bool(COMPARE[op](len(text), bound))
         case Both("and", left_side, right_side):
             answers = (evaluate(left_side, event), evaluate(right_side, event))
             return False if False in answers else None if None in answers else True

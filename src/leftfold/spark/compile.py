@@ -115,30 +115,12 @@ def _outcome(definition: Definition) -> Column:
 
 def _kinds(definition: Definition) -> dict[str, Kind]:
     """The kind of every field the view reads, from wherever it is read."""
-    kinds: dict[str, Kind] = {k.name: k.kind for k in definition.keys}
-
-    def visit(expression: Expression) -> None:
-        match expression:
-            case FieldRef(name, kind):
-                kinds[name] = kind
-            case Compare(_, left, right):
-                visit(left)
-                if isinstance(right, FieldRef):
-                    visit(right)
-            case Length(_, field, _):
-                visit(field)
-            case Both(_, left_side, right_side):
-                visit(left_side)
-                visit(right_side)
-
-    for column in definition.columns:
-        if column.field:
-            kinds[column.field] = column.kind
-        if column.where is not None:
-            visit(column.where)
-    for rule in definition.rules:
-        visit(rule)
-    return kinds
+    conditions = [c.where for c in definition.columns if c.where is not None] + list(definition.rules)
+    return {
+        **{k.name: k.kind for k in definition.keys},
+        **{c.field: c.kind for c in definition.columns if c.field},
+        **{ref.name: ref.kind for condition in conditions for ref in expressions.references(condition)},
+    }
 
 
 def _aggregate(column: columns.Column) -> Column:
@@ -163,16 +145,6 @@ def _float_units(value: Column, scale: int) -> Column:
     return F.when(fits, whole.cast("decimal(38,0)")).when(value.isNotNull(), overflow)
 
 
-_OPERATORS = {
-    "=": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-}
-
-
 def _condition(expression: Expression, prefix: str = _OWN) -> Column:
     match expression:
         case Compare(op, left, None):
@@ -180,10 +152,10 @@ def _condition(expression: Expression, prefix: str = _OWN) -> Column:
             return column.isNull() if op == "=" else column.isNotNull()
         case Compare(op, left, right):
             other = F.col(prefix + right.name) if isinstance(right, FieldRef) else F.lit(right)
-            compared: Column = _OPERATORS[op](F.col(prefix + left.name), other)
+            compared: Column = expressions.COMPARE[op](F.col(prefix + left.name), other)
             return compared
         case Length(op, field, bound):
-            measured: Column = _OPERATORS[op](F.char_length(F.col(prefix + field.name)), F.lit(bound))
+            measured: Column = expressions.COMPARE[op](F.char_length(F.col(prefix + field.name)), F.lit(bound))
             return measured
         case Both(op, left_side, right_side):
             sides = (_condition(left_side, prefix), _condition(right_side, prefix))

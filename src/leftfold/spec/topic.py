@@ -90,11 +90,6 @@ class Topic(Generic[E_co]):
     def __hash__(self) -> int:
         return hash(self._identity())
 
-    @property
-    def min_insync(self) -> int:
-        """Acknowledged records survive the loss of any one broker."""
-        return max(1, self.replication - 1)
-
     def key_of(self, event: Event) -> bytes:
         return entity_text([getattr(event, k.name) for k in self.key]).encode()
 
