@@ -7,9 +7,9 @@ import json
 import signal
 import sys
 
-from bench import producer, view
+from bench import online, producer, view
 
-BENCHES = {"producer": producer.measure, "view": view.measure}
+BENCHES = {"producer": producer.measure, "view": view.measure, "online": online.measure}
 
 
 def main() -> int:

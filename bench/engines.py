@@ -16,6 +16,25 @@ from leftfold.local import cluster
 
 
 @contextmanager
+def project(root: Path, streams: str) -> Iterator[leftfold.App]:
+    """A project of the bench's own, applied to three brokers."""
+    (root / "streams.py").write_text(streams)
+    (root / "leftfold.toml").write_text('[project]\nname = "bench"\ndeclarations = ["streams.py"]\n')
+    try:
+        yield _applied(root)
+    finally:
+        cluster.down(root)
+
+
+def _applied(root: Path) -> leftfold.App:
+    cluster.up(root, brokers=3, progress=note)
+    app = leftfold.open(root)
+    for step in app.apply(app.plan()):
+        note(str(step))
+    return app
+
+
+@contextmanager
 def shop() -> Iterator[leftfold.App]:
     """The project that `leftfold init` makes, applied to three brokers."""
     with tempfile.TemporaryDirectory(prefix="leftfold-bench-") as directory:
@@ -23,10 +42,6 @@ def shop() -> Iterator[leftfold.App]:
         made = CliRunner().invoke(init, [str(root)])
         assert made.exit_code == 0, made.output
         try:
-            cluster.up(root, brokers=3, progress=note)
-            app = leftfold.open(root)
-            for step in app.apply(app.plan()):
-                note(str(step))
-            yield app
+            yield _applied(root)
         finally:
             cluster.down(root)

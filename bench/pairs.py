@@ -5,21 +5,28 @@ from __future__ import annotations
 import statistics
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
 @dataclass(frozen=True)
 class Case:
-    """`ratios` are ours / bare in records a second: above 1 we are faster. A goal of None is reported, not judged."""
+    """`ratios` are ours / bare: of records a second, or of times, where lower is better.
+
+    A goal of None is reported, not judged.
+    """
 
     ratios: tuple[float, ...]
     goal: float | None
     outputs_equal: bool
+    lower_is_better: bool = False
+    figures: dict[str, float] = field(default_factory=dict)  # what else was seen
 
     @property
     def reached(self) -> bool:
-        return self.outputs_equal and (self.goal is None or statistics.median(self.ratios) >= self.goal)
+        median = statistics.median(self.ratios)
+        met = self.goal is None or (median <= self.goal if self.lower_is_better else median >= self.goal)
+        return self.outputs_equal and met
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -28,12 +35,14 @@ class Case:
             "ratio_max": round(max(self.ratios), 3),
             "pairs": len(self.ratios),
             "goal": self.goal,
+            "lower_is_better": self.lower_is_better,
             "outputs_equal": self.outputs_equal,
+            **self.figures,
         }
 
     def __str__(self) -> str:
         shown = self.as_json()
-        goal = "no goal" if self.goal is None else f"goal {self.goal}"
+        goal = "no goal" if self.goal is None else f"goal {'at most ' if self.lower_is_better else ''}{self.goal}"
         return f"{shown['ratio_median']} ({shown['ratio_min']}–{shown['ratio_max']}, {shown['pairs']} pairs, {goal})"
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
+from pyspark.sql.streaming.query import StreamingQuery
 
 STEPS_S = (300, 3_600)
 LATENESS = "10 minutes"
@@ -29,8 +30,9 @@ def run(
     prefix: str,
     checkpoint: str,
     per_trigger: int,
-) -> None:
-    """Process everything that is in the topic now, and return."""
+    until_caught_up: bool = True,
+) -> StreamingQuery:
+    """Process everything that is in the topic now, and end; or go on until stopped."""
     records = (
         session.readStream.format("kafka")
         .option("kafka.bootstrap.servers", bootstrap)
@@ -73,14 +75,12 @@ def run(
         )
         packed.mapInArrow(write, "written long").write.format("noop").mode("overwrite").save()
 
-    query = (
-        tiles.writeStream.outputMode("update")
-        .option("checkpointLocation", checkpoint)
-        .foreachBatch(on_batch)
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    writer = tiles.writeStream.outputMode("update").option("checkpointLocation", checkpoint).foreachBatch(on_batch)
+    if until_caught_up:
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        return query
+    return writer.trigger(processingTime="0 seconds").start()
 
 
 def _write(batches: Iterable[Any], *, url: str, prefix: str) -> Iterator[Any]:

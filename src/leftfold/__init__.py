@@ -3,6 +3,8 @@
 Importing this opens no socket, starts no JVM and loads neither pyspark nor confluent_kafka.
 """
 
+from typing import Any as _Any
+
 from leftfold.errors import (
     DeclarationError,
     DeliveryError,
@@ -14,10 +16,15 @@ from leftfold.errors import (
     StoreError,
 )
 from leftfold.project import App, open
-from leftfold.spec.aggregates import Feature, count, last, sum
+from leftfold.spec.aggregates import Feature, count, distinct, last, last_n, latest, max, mean, min, sum
 from leftfold.spec.event import Event
-from leftfold.spec.features import Features, Provenance
+from leftfold.spec.features import Features
+from leftfold.spec.free import Online, View, view
+from leftfold.spec.rows import Provenance, Row
+from leftfold.spec.stream import Stream, stream
+from leftfold.spec.table import Table
 from leftfold.spec.topic import Topic
+from leftfold.spec.vector import Vector, request
 
 __version__ = "0.1.0"
 
@@ -31,13 +38,35 @@ __all__ = [
     "LeftfoldError",
     "LocalError",
     "LogError",
+    "Online",
     "ProjectError",
     "Provenance",
+    "Row",
     "RunError",
     "StoreError",
+    "Stream",
+    "Table",
     "Topic",
+    "Vector",
+    "View",
     "count",
+    "distinct",
     "last",
+    "last_n",
+    "latest",
+    "max",
+    "mean",
+    "min",
     "open",
+    "request",
+    "stream",
     "sum",
+    "view",
 ]
+
+
+def load_ipython_extension(ipython: _Any) -> None:
+    """`%load_ext leftfold`: a notebook shows declared classes as tables."""
+    from leftfold.notebook import load_ipython_extension
+
+    load_ipython_extension(ipython)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -17,10 +18,12 @@ from dotenv import dotenv_values
 from pydantic import ValidationError
 
 from leftfold.errors import DeclarationError, ProjectError, RunError
+from leftfold.fold.expressions import to_micros
 from leftfold.loading import load
 from leftfold.settings import Kafka, Online, Profile, Registry, resolve_environment
 from leftfold.spec.catalog import Catalog
-from leftfold.spec.features import Features
+from leftfold.spec.free import View
+from leftfold.spec.rows import Row
 
 if TYPE_CHECKING:
     from leftfold.kafka.admin import Admin
@@ -30,10 +33,11 @@ if TYPE_CHECKING:
     from leftfold.plan.steps import Plan, Step
     from leftfold.run.status import ViewStatus
     from leftfold.run.supervisor import Supervisor
-    from leftfold.store.reader import Reader, Row
+    from leftfold.store.reader import Reader
+    from leftfold.store.serving import NamedRow
 
 FILE = "leftfold.toml"
-R = TypeVar("R", bound=Features)
+R = TypeVar("R", bound=Row)
 
 
 def find_root(start: Path | None = None) -> Path:
@@ -174,14 +178,74 @@ class App:
         return Reader(self.online.url.get_secret_value(), self.profile.namespace)
 
     @overload
-    def get(self, view: type[R], /, **key: Any) -> R: ...
+    def get(self, view: type[R], /, *, at: datetime | None = None, **key: Any) -> R: ...
     @overload
-    def get(self, view: str, /, **key: Any) -> Row: ...
-    def get(self, view: type[R] | str, /, **key: Any) -> R | Row:
-        """The features of one entity, now. By class they are typed; by name the store's manifest alone is used."""
-        if isinstance(view, str):
-            return self.reader.get(view, key)
-        return self.reader.get_as(view, key)
+    def get(self, view: str | View, /, *, at: datetime | None = None, **key: Any) -> NamedRow: ...
+    def get(self, view: type[R] | str | View, /, *, at: datetime | None = None, **key: Any) -> R | NamedRow:
+        """The row of one entity, or a vector, now. By class it is typed; by name the store's manifest alone is used.
+
+        `at` is a moment that is past: a whole step, recent enough that the store still has its tiles.
+        """
+        from leftfold.store.serving import rows_of, target_of
+
+        (row,) = rows_of(view, self.reader.read(target_of(view), [key], _moment(at)))
+        return row
+
+    @overload
+    def get_many(
+        self, view: type[R], keys: Iterable[Mapping[str, Any]], /, *, at: datetime | None = None
+    ) -> list[R]: ...
+    @overload
+    def get_many(
+        self, view: str | View, keys: Iterable[Mapping[str, Any]], /, *, at: datetime | None = None
+    ) -> list[NamedRow]: ...
+    def get_many(
+        self, view: type[R] | str | View, keys: Iterable[Mapping[str, Any]], /, *, at: datetime | None = None
+    ) -> list[R] | list[NamedRow]:
+        """One row for each of the keys, in their order, in one round trip."""
+        from leftfold.store.serving import rows_of, target_of
+
+        return rows_of(view, self.reader.read(target_of(view), list(keys), _moment(at)))
+
+    @overload
+    async def aget(self, view: type[R], /, *, at: datetime | None = None, **key: Any) -> R: ...
+    @overload
+    async def aget(self, view: str | View, /, *, at: datetime | None = None, **key: Any) -> NamedRow: ...
+    async def aget(self, view: type[R] | str | View, /, *, at: datetime | None = None, **key: Any) -> R | NamedRow:
+        """`get` for an event loop."""
+        from leftfold.store.serving import rows_of, target_of
+
+        (row,) = rows_of(view, await self.reader.aread(target_of(view), [key], _moment(at)))
+        return row
+
+    @overload
+    async def aget_many(
+        self, view: type[R], keys: Iterable[Mapping[str, Any]], /, *, at: datetime | None = None
+    ) -> list[R]: ...
+    @overload
+    async def aget_many(
+        self, view: str | View, keys: Iterable[Mapping[str, Any]], /, *, at: datetime | None = None
+    ) -> list[NamedRow]: ...
+    async def aget_many(
+        self, view: type[R] | str | View, keys: Iterable[Mapping[str, Any]], /, *, at: datetime | None = None
+    ) -> list[R] | list[NamedRow]:
+        """`get_many` for an event loop."""
+        from leftfold.store.serving import rows_of, target_of
+
+        return rows_of(view, await self.reader.aread(target_of(view), list(keys), _moment(at)))
+
+
+def _moment(at: datetime | None) -> int | None:
+    if at is None:
+        return None
+    if at.tzinfo is None:
+        raise DeclarationError(
+            "naive-datetime",
+            "a read is asked for a moment that has no time zone",
+            why="without a zone it is a different moment on every machine",
+            fix="use datetime(..., tzinfo=timezone.utc)",
+        )
+    return to_micros(at)
 
 
 def _read(path: Path) -> dict[str, Any]:

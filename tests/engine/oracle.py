@@ -5,16 +5,15 @@ Shares no code with what it checks: its own consumer, its own decoding, its own 
 
 from __future__ import annotations
 
-import io
 import json
 from collections import Counter
 from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
-import fastavro
 import redis
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, TopicPartition
+
+from tests.engine.log import read_topic
 
 LATENESS_MS = 600_000
 FUTURE_MS = 60_000
@@ -71,45 +70,14 @@ class Log:
 
 def read_log(bootstrap: str, topic: str, schemas: dict[int, str]) -> Log:
     """Read the whole topic once, to the ends it has now."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "oracle", "enable.auto.commit": False})
-    parsed = {schema_id: fastavro.parse_schema(json.loads(text)) for schema_id, text in schemas.items()}
-    partitions = sorted(consumer.list_topics(topic, timeout=20).topics[topic].partitions)
-    ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=20)[1] for p in partitions}
-    consumer.assign([TopicPartition(topic, p, 0) for p in partitions if ends[p]])
-    left = {p for p in partitions if ends[p]}
     log = Log()
-    while left:
-        for message in consumer.consume(10_000, timeout=10):
-            assert message.error() is None, message.error()
-            partition, offset = message.partition(), message.offset()
-            assert partition is not None
-            assert offset is not None
-            if offset + 1 >= ends[partition]:
-                left.discard(partition)
-            kind, log_ms = message.timestamp()
-            assert kind == TIMESTAMP_LOG_APPEND_TIME
-            record = _decode(message.value(), parsed)
-            if record is None:
-                log.outcomes["rejected"] += 1
-            else:
-                log.add(record, log_ms, partition, offset)
-    consumer.close()
+    for logged in read_topic(bootstrap, topic, schemas):
+        assert logged.by_broker
+        if logged.record is None:
+            log.outcomes["rejected"] += 1
+        else:
+            log.add({"note": None, **logged.record}, logged.log_us // 1_000, logged.partition, logged.offset)
     return log
-
-
-def _decode(value: bytes | None, schemas: dict[int, Any]) -> dict[str, Any] | None:
-    if value is None or len(value) < 6 or value[0] != 0:
-        return None
-    schema = schemas.get(int.from_bytes(value[1:5]))
-    if schema is None:
-        return None
-    body = io.BytesIO(value[5:])
-    try:
-        record = fastavro.schemaless_reader(body, schema)
-    except (EOFError, ValueError, IndexError, OverflowError, MemoryError, UnicodeDecodeError):
-        return None
-    assert isinstance(record, dict)
-    return {"note": None, **record}
 
 
 def read_store(url: str, prefix: str) -> dict[tuple[str, str], tuple[int, list[Any]]]:

@@ -12,7 +12,7 @@ import redis
 
 from leftfold.errors import StoreError
 from leftfold.fold.columns import Column
-from leftfold.fold.definition import Definition, Key, Windowed
+from leftfold.fold.definition import Definition, Key, Origin, Windowed
 from leftfold.store.layout import Build, LedgerRow
 from leftfold.store.writer import TILES_PER_CALL, BuildWriter, write_rows
 from tests.engine.conftest import Cluster
@@ -62,15 +62,17 @@ def test_many_rows_and_one_row_larger_than_a_call(cluster: Cluster, store: Any) 
 
 
 def test_the_mark_goes_one_batch_at_a_time(cluster: Cluster, store: Any) -> None:
-    columns, features = (Column("count", None, "int"),), (Windowed("n", 0, HOUR, HOUR // 12),)
-    definition = Definition("v", "t", "at", (Key("k", "string"),), HOUR, HOUR, (), columns, features)
+    columns, features = (Column("count", None, "int"),), (Windowed("n", (0,), HOUR, HOUR // 12),)
+    definition = Definition(
+        "v", (Origin("t", HOUR, "broker"),), None, "at", (Key("k", "string"),), HOUR, (), columns, features
+    )
     writer = BuildWriter(cluster.endpoints.redis_url, uuid.uuid4().hex, Build(definition, uuid.uuid4().hex))
-    ledger = [LedgerRow(0, "accepted", 10, newest_log=5, newest_event=4, newest_offset=9)]
+    ledger = [LedgerRow("t", 0, "accepted", 10, newest_log=5, newest_event=4, newest_offset=9)]
     writer.check(0)
     writer.mark(0, ledger)
     writer.mark(0, ledger)  # the same batch again, after a crash before Spark's commit
     writer.check(1)
-    assert writer.ledger() == ledger
+    assert writer.ledger() == (0, ledger)
     for wrong, code in ((2, "store-behind"), (5, "store-behind")):
         with pytest.raises(StoreError) as refused:
             writer.mark(wrong, ledger)

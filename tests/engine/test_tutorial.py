@@ -123,6 +123,15 @@ def matches(shown: str, output: str) -> bool:
     return re.fullmatch(pattern, output) is not None
 
 
+def edited(text: str, body: str, *, after: str | None) -> str:
+    """With `body` after the first line that gives the name `after` its value, or at the end."""
+    lines = text.splitlines(keepends=True)
+    place = len(lines)
+    if after is not None:
+        place = 1 + next(n for n, line in enumerate(lines) if line.strip().startswith(f"{after} = "))
+    return "".join([*lines[:place], body, *lines[place:]])
+
+
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     home = tmp_path_factory.mktemp("tutorial")
@@ -191,10 +200,10 @@ def test_tutorial(shell: Shell, first_commands: list[Done]) -> None:
         elif block.note.startswith("shows: "):
             assert block.body in (shell.directory / block.note.removeprefix("shows: ")).read_text(), where
         else:
-            edit = re.fullmatch(r"file: (\S+) append", block.note)
+            edit = re.fullmatch(r"file: (\S+) (append|after (\w+))", block.note)
             assert edit, f"{where}: a block that nobody executes"
-            with (shell.directory / edit[1]).open("a", encoding="utf-8") as file:
-                file.write(block.body)
+            file = shell.directory / edit[1]
+            file.write_text(edited(file.read_text(encoding="utf-8"), block.body, after=edit[3]), encoding="utf-8")
 
 
 def test_the_tutorial_is_read() -> None:
@@ -204,6 +213,8 @@ def test_the_tutorial_is_read() -> None:
     assert matches("…\n", "")
     assert not matches("a\n", "a\nb\n")
     assert not matches("", "unexpected\n")
+    assert edited("a = 1\n  b = 2\nc = 3\nb = 4\n", "x\n", after="b") == "a = 1\n  b = 2\nx\nc = 3\nb = 4\n"
+    assert edited("a = 1\n", "x\n", after=None) == "a = 1\nx\n"
 
 
 def test_the_shell(tmp_path: Path) -> None:

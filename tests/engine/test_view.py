@@ -109,7 +109,7 @@ def test_reads_equal_the_meaning(app: leftfold.App, spark: Any) -> None:
     events = [e for e in payments(20_000, random.Random(2)) if timely[0] < e["at"] < timely[1]]
     send(app, events)
     run_until_caught_up(app, spark)
-    view = app.catalog.view("account_activity")
+    view = app.catalog.view("account_activity").declared
     accounts = {e["account"] for e in events}
     for account in accounts:
         row = app.get(view, account=account)
@@ -117,13 +117,13 @@ def test_reads_equal_the_meaning(app: leftfold.App, spark: Any) -> None:
         windows = {
             w: [e for e in mine if e["at"] >= floor(row.read_at - timedelta(hours=w), s)] for w, s in SPANS.items()
         }
-        assert row.payments_1h == len(windows[1])  # type: ignore[attr-defined] # a view loaded at run time
-        assert row.big_1h == sum(e["amount"] > 100 and e["points"] >= 5 for e in windows[1])  # type: ignore[attr-defined]
+        assert row.payments_1h == len(windows[1])
+        assert row.big_1h == sum(e["amount"] > 100 and e["points"] >= 5 for e in windows[1])
         total = sum(round(e["amount"] * 100) for e in windows[24])
-        assert round(row.amount_24h * 100, 6) == total  # type: ignore[attr-defined]
-        assert row.points_24h == sum(e["points"] for e in windows[24])  # type: ignore[attr-defined]
+        assert round(row.amount_24h * 100, 6) == total
+        assert row.points_24h == sum(e["points"] for e in windows[24])
         notes = [e["note"] for e in sorted(windows[168], key=lambda e: e["at"]) if e["note"] is not None]
-        assert row.note_7d == (notes[-1] if notes else None)  # type: ignore[attr-defined]
+        assert row.note_7d == (notes[-1] if notes else None)
         assert row.found
     nobody = app.get("account_activity", account="nobody")
     assert (nobody.found, nobody.payments_1h, nobody.amount_24h) == (False, 0, None)
@@ -154,7 +154,7 @@ def test_several_schema_versions_and_one_that_appears_while_running(
     assert view.progress.records()["accepted"] == 200
     assert app.get("account_activity", account="a1").payments_1h == 200
     # The field that nobody reads makes no new build.
-    assert newer.catalog.view("account_activity").__leftfold_definition__.fingerprint == view.definition.fingerprint
+    assert newer.catalog.view("account_activity").fingerprint == view.definition.fingerprint
 
 
 def test_breaking_schema_is_refused_before_anything_changes(app: leftfold.App, cluster: Cluster) -> None:
@@ -256,12 +256,12 @@ def test_changed_definition_builds_beside_and_takes_over(app: leftfold.App, clus
     )
     changed = projects.make(app.root, cluster.endpoints, app.profile.namespace, text)
     with pytest.raises(StoreError) as refused:
-        changed.get(changed.catalog.view("account_activity"), account="a1")
+        changed.get(changed.catalog.view("account_activity").declared, account="a1")
     assert refused.value.code == "feature-not-built"
     (second,) = run_until_caught_up(changed, spark)
     assert first.build != second.build
-    reader = app.reader  # a process that knows only the old build follows the new one
-    assert reader.get("account_activity", {"account": "a1"}).all_24h == 50
+    # A process that knows only the old build follows the new one.
+    assert app.get("account_activity", account="a1").all_24h == 50
 
 
 def test_store_that_lost_its_data_is_refused(app: leftfold.App, spark: Any) -> None:
@@ -275,7 +275,9 @@ def test_store_that_lost_its_data_is_refused(app: leftfold.App, spark: Any) -> N
     assert refused.error is not None
     assert refused.error.code == "store-behind"
     # The way out that the error names.
-    set_aside(spark, app.supervisor(until_caught_up=True)._checkpoint("account_activity"))
+    (view,) = app.supervisor(until_caught_up=True).views
+    view.prepare(spark)
+    set_aside(spark, view.checkpoint)
     (fresh,) = run_until_caught_up(app, spark)
     assert fresh.error is None
     assert fresh.build != first.build

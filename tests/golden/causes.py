@@ -1,4 +1,4 @@
-"""How to provoke every error that is not the local cluster's: by declaring, by loading a project, by a dead port.
+"""How to provoke errors of events, topics, windowed features, the project, the plan and Kafka.
 
 Each function is given an empty directory and raises the one error it is listed under. Where an engine would have to be
 in a certain state, the real class is driven with a stand-in for that engine: what is tested here is the message.
@@ -6,7 +6,6 @@ in a certain state, the real class is driven with a stand-in for that engine: wh
 
 from __future__ import annotations
 
-import fcntl
 import io
 import json
 from collections.abc import Callable
@@ -30,9 +29,6 @@ from leftfold.kafka.registry import SchemaRegistry
 from leftfold.plan.observe import Observed, ObservedSubject
 from leftfold.plan.steps import plan
 from leftfold.settings import Kafka, Profile, Registry
-from leftfold.store.layout import Build, manifest
-from leftfold.store.reader import Reader
-from leftfold.store.writer import BuildWriter
 
 DEAD = "127.0.0.1:1"  # port 1 is never listened on
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
@@ -225,6 +221,14 @@ def record_does_not_fit(tmp: Path) -> None:
     producer(tmp).send_dict({"user_id": "u", "item_id": "i", "price": "dear", "tags": [], "at": NOON})
 
 
+def delete_not_compacted(tmp: Path) -> None:
+    producer(tmp).delete(user_id="u")
+
+
+def log_time_not_ours(tmp: Path) -> None:
+    producer(tmp).send_dict({"user_id": "u", "item_id": "i", "price": 1.0, "tags": [], "at": NOON}, log_time=NOON)
+
+
 def not_delivered(tmp: Path) -> None:
     sending = producer(tmp)
     sending.sent = 1_000
@@ -240,127 +244,6 @@ def not_delivered_yet(tmp: Path) -> None:
     sending._client = stand_in(flush=lambda timeout: 12)
     sending.flush(timeout=5)
 
-
-# The store ----------------------------------------------------------------------------------------------------------
-
-
-def store_unreachable(tmp: Path) -> None:
-    Reader(f"redis://:hunter2@{DEAD}/0", "").get("user_activity", {"user_id": "u1"})
-
-
-def view_not_built(tmp: Path) -> None:
-    reader = Reader(f"redis://{DEAD}/0", "prod")
-    reader._client = stand_in(get=lambda key: None)
-    reader.get("user_activity", {"user_id": "u1"})
-
-
-def unknown_layout(tmp: Path) -> None:
-    build = Build(project(tmp).catalog.view("user_activity").__leftfold_definition__, "0123456789")
-    other = manifest(build).replace('"layout": 1', '"layout": 7')
-    reader = Reader(f"redis://{DEAD}/0", "")
-    reader._client = stand_in(get=lambda key: build.id.encode() if "active" in key else other.encode())
-    reader.get("user_activity", {"user_id": "u1"})
-
-
-def feature_not_built(tmp: Path) -> None:
-    """The store's build is of the declaration before a second feature was added to it."""
-    before = project(tmp).catalog.view("user_activity").__leftfold_definition__
-    after = project(tmp, HEAD + EVENT + TOPIC + VIEW + '    clicks_24h = lf.count("24h")\n').catalog.view(
-        "user_activity"
-    )
-    build = Build(before, "0123456789")
-    answers = {"active": build.id.encode(), "build": manifest(build).encode()}
-    pipeline = mock.Mock()
-    pipeline.execute = lambda: [
-        [None] * len(pipeline.hmget.call_args_list[0].args[1]),
-        0,
-        answers["active"],
-        [b"1", b"0"],
-    ]
-    reader = Reader(f"redis://{DEAD}/0", "")
-    reader._client = stand_in(get=lambda key: answers[key.split(":")[2]], pipeline=lambda transaction: pipeline)
-    reader.get_as(after, {"user_id": "u1"})
-
-
-def store_holds(batch: int) -> Cause:
-    def cause(tmp: Path) -> None:
-        build = Build(project(tmp).catalog.view("user_activity").__leftfold_definition__, "0123456789")
-        writer = BuildWriter(f"redis://{DEAD}/0", "", build)
-        writer._client = stand_in(hget=lambda key, name: str(batch))
-        writer.check(42)
-
-    return cause
-
-
-# Running ------------------------------------------------------------------------------------------------------------
-
-
-def supervisor(tmp: Path, *, topics: dict[str, ObservedTopic]) -> Any:
-    from leftfold.run.supervisor import Engines, Options, Supervisor
-
-    engines = Engines(
-        Kafka(bootstrap=DEAD),
-        stand_in(url=stand_in(get_secret_value=lambda: f"redis://{DEAD}")),
-        stand_in(topics=lambda names: topics),
-        stand_in(versions=lambda subject: {1: "{}"}),
-    )
-    options = Options(
-        views=["user_activity"],
-        until_caught_up=True,
-        fresh=frozenset(),
-        checkpoints=str(tmp / "checkpoints"),
-        locks=tmp / "locks",
-        log_file=tmp / "spark.log",
-        application="leftfold shop",
-    )
-    return Supervisor(project(tmp).catalog, Profile(name="local"), engines, options)
-
-
-THERE = ObservedTopic("clicks", 6, 3, BROKER_TIME)
-
-
-def spark_missing(tmp: Path) -> None:
-    app = project(tmp)
-    with mock.patch("importlib.util.find_spec", return_value=None):
-        app.supervisor()
-
-
-def not_applied(tmp: Path) -> None:
-    supervisor(tmp, topics={})
-
-
-def already_running(tmp: Path) -> None:
-    running = supervisor(tmp, topics={"clicks": THERE})
-    (tmp / "locks").mkdir()
-    with (tmp / "locks" / "user_activity.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        running.run(lambda progress: None)
-
-
-def view_ends(*, failure: str | None, swept: int = 0) -> Cause:
-    """A view whose query has ended, or has lost rows, as its supervisor finds it."""
-
-    def cause(tmp: Path) -> None:
-        from leftfold.spark.query import Snapshot
-
-        (view,) = supervisor(tmp, topics={"clicks": THERE}).views
-        view.progress.state = "running"
-        view._query = stand_in(
-            active=False,
-            failure=lambda: failure,
-            snapshot=lambda partitions: Snapshot(batch=41, rate=0.0, behind=None, swept=swept),
-            stop_if_idle=lambda: None,
-        )
-        view.poll()
-        raise view.progress.error
-
-    return cause
-
-
-SPARK_SAID = (
-    "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure\n"
-    "java.lang.OutOfMemoryError: Java heap space\n    at org.apache.spark.Task.run(Task.scala:1)\n"
-)
 
 CAUSES: dict[str, Cause] = {
     # Events
@@ -380,11 +263,15 @@ CAUSES: dict[str, Cause] = {
     "not-an-event": topic("", of="dict"),
     "key-kind": topic("key=Click.price"),
     "time-kind": topic("time=Click.user_id"),
+    "time-missing": topic("time=None"),
     "partitions-and-rate": topic('partitions=6; rate="20k/s"'),
     "partitions-range": topic("partitions=5_000"),
     "bad-rate": topic('rate="fast"'),
     "replication-range": topic("replication=0"),
     "bad-compatibility": topic('compatibility="SOME"'),
+    "json-compatibility": topic('format="json"; compatibility="FULL"'),
+    "bad-topic-option": topic('format="xml"'),
+    "compacted-retention": topic('compacted=True; retention="7d"'),
     "bad-duration": topic('lateness="soon"'),
     "duration-not-positive": topic('lateness="0s"'),
     # Features
@@ -427,7 +314,14 @@ CAUSES: dict[str, Cause] = {
     "topic-cannot-grow": planned(topic=ObservedTopic("clicks", 3, 3, BROKER_TIME)),
     "topic-missing": planned(", external=True"),
     "producer-time": planned(", external=True", topic=ObservedTopic("clicks", 6, 3, {})),
-    "schema-incompatible": planned(topic=THERE, subject=ObservedSubject("FULL", registered=False, accepted=False)),
+    "broker-time": planned(", external=True, log_time='producer'", topic=ObservedTopic("clicks", 6, 3, BROKER_TIME)),
+    "compaction-differs": planned(
+        ", external=True", topic=ObservedTopic("clicks", 6, 3, {**BROKER_TIME, "cleanup.policy": "compact"})
+    ),
+    "schema-incompatible": planned(
+        topic=ObservedTopic("clicks", 6, 3, BROKER_TIME),
+        subject=ObservedSubject("FULL", registered=False, accepted=False),
+    ),
     # Kafka and the registry
     "kafka-unreachable": kafka_unreachable,
     "registry-unreachable": registry_unreachable,
@@ -436,19 +330,8 @@ CAUSES: dict[str, Cause] = {
     "schema-not-registered": schema_not_registered,
     "wrong-event": wrong_event,
     "record-does-not-fit": record_does_not_fit,
+    "delete-not-compacted": delete_not_compacted,
+    "log-time-not-ours": log_time_not_ours,
     "not-delivered": not_delivered,
     "not-delivered-yet": not_delivered_yet,
-    # The store
-    "store-unreachable": store_unreachable,
-    "view-not-built": view_not_built,
-    "unknown-layout": unknown_layout,
-    "feature-not-built": feature_not_built,
-    "store-behind": store_holds(7),
-    "store-ahead": store_holds(99),
-    # Running
-    "not-applied": not_applied,
-    "spark-missing": spark_missing,
-    "already-running": already_running,
-    "accepted-records-swept": view_ends(failure=None, swept=12),
-    "view-failed": view_ends(failure=SPARK_SAID),
 }

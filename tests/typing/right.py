@@ -1,11 +1,14 @@
 """What people write, and what a checker must know about it. Both mypy --strict and pyright find nothing wrong here."""
 
 from datetime import UTC, datetime, timedelta
-from typing import assert_type
+from typing import TYPE_CHECKING, Any, assert_type
 
 from pydantic import Field
 
 import leftfold as lf
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 class Click(lf.Event):
@@ -15,13 +18,24 @@ class Click(lf.Event):
     item_id: str
     price: float
     pieces: int = 1
+    member: bool = False
     coupon: str | None = None
     discount: float | None = None
     at: datetime
 
 
+class ItemUpdate(lf.Event):
+    item_id: str
+    category: str
+    stock: int | None = None
+    tags: list[str] = []
+
+
 clicks = lf.Topic("clicks", Click, key=Click.user_id, time=Click.at, rate="20k/s", retention="7d", lateness="10m")
 pairs = lf.Topic("pairs", Click, key=(Click.user_id, Click.item_id), time=Click.at, retention=timedelta(days=1))
+raw = lf.Topic("raw", Click, key=Click.user_id, time=Click.at, format="json", log_time="producer", external=True)
+item_updates = lf.Topic("item_updates", ItemUpdate, key=ItemUpdate.item_id, compacted=True)
+assert_type(clicks, lf.Topic[Click])
 
 
 class UserActivity(lf.Features, of=clicks, by=Click.user_id):
@@ -31,21 +45,109 @@ class UserActivity(lf.Features, of=clicks, by=Click.user_id):
     big_1h = lf.count(timedelta(hours=1), where=Click.price > 100)
     both_1h = lf.count("1h", where=(Click.price > 100) & (Click.item_id != "x"))
     either_1h = lf.count("1h", where=(Click.price > 100) | (Click.pieces == 2))
+    ever = lf.count(None, ttl="90d")
     spend_24h = lf.sum(Click.price, "24h", scale=2)
     pieces_24h = lf.sum(Click.pieces, "24h", step="5m")
     saved_24h = lf.sum(Click.discount, "24h")
+    price_24h = lf.mean(Click.price, "24h")
+    pieces_mean = lf.mean(Click.pieces, "24h", where=Click.member == True)
+    discount_mean = lf.mean(Click.discount, "24h")
+    cheapest = lf.min(Click.price, "24h")
+    fewest = lf.min(Click.pieces, "24h")
+    first_at = lf.min(Click.at, None)
+    dearest = lf.max(Click.discount, "24h")
+    most = lf.max(Click.pieces, "24h")
+    last_at = lf.max(Click.at, None)
     last_item = lf.last(Click.item_id, "7d")
-    last_at = lf.last(Click.at, "7d")
+    last_member = lf.last(Click.member, "7d")
     last_coupon = lf.last(Click.coupon, "7d")
+    recent = lf.last_n(Click.item_id, "7d", n=50)
+    recent_coupons = lf.last_n(Click.coupon, "7d", n=5)
+    items_7d = lf.distinct(Click.item_id, "7d", lg_k=10)
+    coupons_7d = lf.distinct(Click.coupon, "7d")
+    moments_7d = lf.distinct(Click.at, "7d")
+    # Derived at a read; a side that is missing, or a divisor of 0, makes it None.
+    per_click = spend_24h / clicks_1h
+    share = big_1h / clicks_1h
+    pieces_left = 100 - pieces_24h
+    not_big = clicks_1h - big_1h
+    more_pieces = pieces_24h + 1
+    spend_net = spend_24h - saved_24h * 2
+    weighted = (1.5 * clicks_1h + price_24h).default(0.0)
+    spend_or_zero = lf.sum(Click.price, "24h").default(0)  # an int will do where a float is wanted
+    coupon_or_none = lf.last(Click.coupon, "7d").default("none")
 
 
-class UserItem(lf.Features, of=clicks, by=(Click.user_id, Click.item_id), name="pairs"):
+class UserItem(lf.Features, of=(clicks, pairs), by=(Click.user_id, Click.item_id), name="user_items"):
     clicks_7d = lf.count("7d")
+
+
+class Item(lf.Table, of=item_updates, by=ItemUpdate.item_id):
+    """The newest row of each item."""
+
+    category = ItemUpdate.category
+    stock = lf.latest(ItemUpdate.stock).default(0)
+    tags = lf.latest(ItemUpdate.tags)
+
+
+@lf.stream(clicks, event=Click)
+def dear(clicks: "DataFrame") -> "DataFrame":
+    return clicks.where("price > 100")
+
+
+class DearClicks(lf.Features, of=dear, by=Click.user_id):
+    clicks_1h = lf.count("1h")
+
+
+@lf.view(clicks, by="item_id", latest="window_end", to=[lf.Online()])
+def trending(clicks: "DataFrame") -> "DataFrame":
+    from pyspark.sql import functions as F
+
+    counted = clicks.groupBy(F.window("at", "5 minutes"), "item_id").agg(F.count("*").alias("n"))
+    return counted.select("item_id", "n", F.col("window.end").alias("window_end"))
+
+
+@lf.view((clicks, pairs), by=("user_id", "item_id"), ttl="1d", keep_forever=True, name="carts")
+def cart(clicks: Any) -> Any:
+    return clicks
+
+
+assert_type(dear, lf.Stream)
+assert_type(trending, lf.View)
+assert_type(trending.column("n", int), lf.Feature[int | None])
+assert_type(trending.column("score", float), lf.Feature[float | None])
+assert_type(trending.column("title", str), lf.Feature[str | None])
+assert_type(trending.column("hot", bool), lf.Feature[bool | None])
+assert_type(trending.column("window_end", datetime), lf.Feature[datetime | None])
+
+
+class RankerInput(lf.Vector):
+    """What the ranking model sees: in training, in serving, in the prediction log."""
+
+    clicks_1h = UserActivity.clicks_1h
+    per_click = UserActivity.per_click.default(0.0)
+    spend = UserActivity.spend_24h
+    recent = UserActivity.recent
+    not_big = UserActivity.not_big.default(0)
+    affinity = UserItem.clicks_7d
+    category = Item.category
+    stock = Item.stock
+    coupon = UserActivity.last_coupon.default("none")
+    trend = trending.column("n", int).default(0)
+    trend_until = trending.column("window_end", datetime)
+    cart_value = lf.request(float)
+    position = lf.request(int)
+    page = lf.request(str)
+    mobile = lf.request(bool)
 
 
 # On the class a feature is a reference, on a row a value.
 assert_type(UserActivity.clicks_1h, lf.Feature[int])
 assert_type(UserActivity.spend_24h, lf.Feature[float | None])
+assert_type(UserActivity.spend_24h.default(0.0), lf.Feature[float])
+assert_type(UserActivity.recent, lf.Feature[list[str]])
+assert_type(Item.stock, lf.Feature[int])
+assert_type(RankerInput.per_click, lf.Feature[float])
 
 click = Click(user_id="u", item_id="i", price=1.0, at=datetime.now(UTC))
 assert_type(click.price, float)
@@ -55,31 +157,108 @@ row = UserActivity.compute([click], at=datetime.now(UTC), user_id="u")
 assert_type(row, UserActivity)
 assert_type(row.clicks_1h, int)
 assert_type(row.both_1h, int)
+assert_type(row.ever, int)
 assert_type(row.spend_24h, float | None)
 assert_type(row.pieces_24h, int | None)
 assert_type(row.saved_24h, float | None)
-assert_type(row.last_item, str | None)
+assert_type(row.price_24h, float | None)
+assert_type(row.pieces_mean, float | None)
+assert_type(row.discount_mean, float | None)
+assert_type(row.cheapest, float | None)
+assert_type(row.fewest, int | None)
+assert_type(row.first_at, datetime | None)
+assert_type(row.dearest, float | None)
+assert_type(row.most, int | None)
 assert_type(row.last_at, datetime | None)
+assert_type(row.last_item, str | None)
+assert_type(row.last_member, bool | None)
 assert_type(row.last_coupon, str | None)
+assert_type(row.recent, list[str])
+assert_type(row.recent_coupons, list[str])
+assert_type(row.items_7d, int)
+assert_type(row.coupons_7d, int)
+assert_type(row.moments_7d, int)
+assert_type(row.per_click, float | None)
+assert_type(row.share, float | None)
+assert_type(row.pieces_left, int | None)
+assert_type(row.not_big, int | None)
+assert_type(row.more_pieces, int | None)
+assert_type(row.spend_net, float | None)
+assert_type(row.weighted, float)
+assert_type(row.spend_or_zero, float)
+assert_type(row.coupon_or_none, str)
 assert_type(row.found, bool)
 assert_type(row.read_at, datetime)
-assert_type(row.provenance, lf.Provenance | None)
+assert_type(row.values, dict[str, Any])
+assert_type(row.provenance, tuple[lf.Provenance, ...])
 
 
 def serve(app: lf.App) -> float:
     read = app.get(UserActivity, user_id="u42")
     assert_type(read, UserActivity)
     assert_type(read.clicks_1h, int)
-    if read.provenance is not None:
-        assert_type(read.provenance.batch, int)
-    by_name = app.get("user_activity", user_id="u42")  # typed by nobody: each feature is whatever the store holds
-    return float(by_name.clicks_1h) + (read.spend_24h or 0.0)
+    assert_type(read.provenance[0].batch, int)
+    earlier = app.get(UserActivity, user_id="u42", at=datetime.now(UTC))
+    assert_type(earlier, UserActivity)
+    item = app.get(Item, item_id="i7")
+    assert_type(item.category, str)
+    assert_type(item.stock, int)
+    assert_type(item.tags, list[str] | None)
+    # By name, and of a function's rows, each feature is whatever the store holds.
+    by_name = app.get("user_activity", user_id="u42")
+    trend = app.get(trending, item_id="i7")
+    assert_type(trend.found, bool)
+    return float(by_name.clicks_1h) + (read.spend_24h or 0.0) + float(trend.n)
+
+
+def rank(app: lf.App, items: list[str]) -> float:
+    given: dict[str, Any] = {"user_id": "u42", "cart_value": 31.0, "position": 1, "page": "home", "mobile": True}
+    vector = app.get(RankerInput, **given, item_id="i7")
+    assert_type(vector, RankerInput)
+    assert_type(vector.clicks_1h, int)
+    assert_type(vector.per_click, float)
+    assert_type(vector.spend, float | None)
+    assert_type(vector.recent, list[str])
+    assert_type(vector.not_big, int)
+    assert_type(vector.affinity, int)
+    assert_type(vector.category, str)
+    assert_type(vector.stock, int)
+    assert_type(vector.coupon, str)
+    assert_type(vector.trend, int)
+    assert_type(vector.trend_until, datetime | None)
+    assert_type(vector.cart_value, float)
+    assert_type(vector.position, int)
+    assert_type(vector.page, str)
+    assert_type(vector.mobile, bool)
+    many = app.get_many(RankerInput, [{**given, "item_id": item} for item in items])
+    assert_type(many, list[RankerInput])
+    by_name = app.get_many("ranker_input", ({**given, "item_id": item} for item in items))
+    trends = app.get_many(trending, [{"item_id": item} for item in items])
+    return many[0].cart_value + float(by_name[0].cart_value) + float(trends[0].n)
+
+
+async def serve_async(app: lf.App) -> float:
+    read = await app.aget(UserActivity, user_id="u42")
+    assert_type(read, UserActivity)
+    many = await app.aget_many(Item, [{"item_id": "i7"}], at=None)
+    assert_type(many, list[Item])
+    by_name = await app.aget("user_activity", user_id="u42")
+    trends = await app.aget_many(trending, [{"item_id": "i7"}])
+    return float(by_name.clicks_1h) + float(trends[0].n) + read.weighted
+
+
+def test_of_a_function(frame: "DataFrame") -> None:
+    """A decorated function stays callable with a plain DataFrame."""
+    trending(frame).show()
+    dear(frame).show()
 
 
 def send(app: lf.App) -> None:
     with app.producer("clicks") as producer:
         producer.send(click)
         producer.send_dict({"user_id": "u", "item_id": "i", "price": 1.0, "at": datetime.now(UTC)})
+    with app.producer("item_updates") as updates:
+        updates.delete(item_id="i7")
 
 
 try:

@@ -21,7 +21,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "jars": {"errors"},
     "spec": {"errors", "clock", "fold"},
     "loading": {"errors", "spec"},
-    "kafka": {"errors", "fold", "settings", "spec"},
+    "kafka": {"errors", "clock", "fold", "settings", "spec"},
     "store": {"errors", "clock", "fold", "spec"},
     "local": {"errors", "clock", "jars"},
     "plan": {"errors", "fold", "settings", "spec", "kafka"},
@@ -31,7 +31,9 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("errors", "clock", "fold", "settings", "jars", "spec", "loading"),
         *("kafka", "store", "local", "plan", "spark", "run"),
     },
-    "leftfold": {"errors", "spec", "project"},  # the root's __init__: the public names
+    "notebook": {"errors", "fold", "spec"},
+    "leftfold": {"errors", "spec", "project", "notebook"},  # the root's __init__: the public names
+    "testing": {"settings", "spec", "local", "plan", "spark", "run", "project"},
     "cli": {
         *("errors", "clock", "fold", "settings", "jars", "spec"),
         *("kafka", "store", "local", "plan", "spark", "run", "project", "leftfold"),
@@ -46,6 +48,8 @@ CONFINED: dict[str, set[str]] = {
     "redis": {"store"},
     "rich": {"cli"},
     "click": {"cli"},
+    "pytest": {"testing"},
+    "datasketches": {"fold"},
 }
 
 # `template` holds a project of its own: the files that `init` copies.
@@ -118,7 +122,7 @@ def test_the_scan_sees_imports_inside_functions(tmp_path: Path) -> None:
     assert _libraries(source) == {"redis", "click"}
 
 
-HEAVY = ("pyspark", "confluent_kafka", "redis", "fastavro", "pyarrow", "pandas")
+HEAVY = ("pyspark", "confluent_kafka", "redis", "fastavro", "pyarrow", "pandas", "datasketches", "numpy")
 
 
 def _loaded_by(code: str) -> set[str]:
@@ -131,6 +135,10 @@ def _loaded_by(code: str) -> set[str]:
 
 def test_importing_leftfold_loads_no_engine() -> None:
     assert _loaded_by("import leftfold") == set()
+
+
+def test_the_pytest_plugin_loads_no_engine() -> None:
+    assert _loaded_by("import leftfold.testing.plugin") == set()
 
 
 def test_help_loads_no_engine() -> None:

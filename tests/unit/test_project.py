@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 import leftfold as lf
 from leftfold.errors import DeclarationError, LeftfoldError, LocalError, ProjectError
+from leftfold.fold.definition import Definition
 from leftfold.project import find_root
 from tests.unit.conftest import STREAMS, TOML, MakeProject
 
@@ -77,7 +81,7 @@ def test_declarations_are_loaded(make_project: MakeProject) -> None:
     assert (list(app.catalog.topics), list(app.catalog.views)) == (["clicks"], ["user_activity"])
     assert app.problems == []
     assert str(app.catalog.topics["clicks"].source) == "streams.py:13"
-    assert str(app.catalog.views["user_activity"].__leftfold_source__) == "streams.py:16"
+    assert str(app.catalog.views["user_activity"].source) == "streams.py:16"
 
 
 def test_opening_loads_no_declaration(make_project: MakeProject) -> None:
@@ -89,7 +93,7 @@ def test_a_second_load_sees_the_same(make_project: MakeProject) -> None:
     root = make_project()
     first, second = lf.open(root).catalog, lf.open(root).catalog
     assert list(first.views) == list(second.views)
-    prints = {c.views["user_activity"].__leftfold_definition__.fingerprint for c in (first, second)}
+    prints = {c.views["user_activity"].fingerprint for c in (first, second)}
     assert len(prints) == 1
 
 
@@ -97,7 +101,8 @@ def test_a_second_load_sees_an_edit(make_project: MakeProject) -> None:
     first = lf.open(make_project()).catalog
     edited = STREAMS.replace('"1h"', '"12h"')
     second = lf.open(make_project(files={"streams.py": edited})).catalog
-    windows = [c.views["user_activity"].__leftfold_definition__.features[0].window for c in (first, second)]
+    definitions = [c.views["user_activity"].definition for c in (first, second)]
+    windows = [d.windowed[0].window for d in definitions if isinstance(d, Definition)]
     assert windows == [3_600_000_000, 12 * 3_600_000_000]
 
 
@@ -194,7 +199,8 @@ def test_a_script_that_imports_its_declarations_shares_them_with_the_app(make_pr
     body = (
         "import leftfold as lf\nfrom streams import Click, UserActivity\n"
         "app = lf.open()\n"
-        "print(app.catalog.topics['clicks'].event is Click, app.catalog.views['user_activity'] is UserActivity)\n"
+        "view = app.catalog.views['user_activity']\n"
+        "print(app.catalog.topics['clicks'].event is Click, view.definition is UserActivity.__leftfold_definition__)\n"
     )
     assert _script(make_project(), body) == "True True"
 
@@ -247,3 +253,18 @@ def test_engines_of_a_profile_need_no_cluster(make_project: MakeProject) -> None
         "http://r",
         "redis://o",
     )
+
+
+def test_a_read_of_a_moment_without_a_time_zone_is_refused(make_project: MakeProject) -> None:
+    engines = 'kafka = { bootstrap = "b:1" }\nregistry = { url = "http://r" }\nonline = { url = "redis://o" }\n'
+    app = lf.open(make_project(f"{TOML}[profile.local]\n{engines}"))
+    asks: list[Callable[[datetime], object]] = [
+        lambda at: app.get("user_activity", user_id="u", at=at),
+        lambda at: app.get_many("user_activity", [{"user_id": "u"}], at=at),
+        lambda at: asyncio.run(app.aget("user_activity", user_id="u", at=at)),
+        lambda at: asyncio.run(app.aget_many("user_activity", [{"user_id": "u"}], at=at)),
+    ]
+    for ask in asks:
+        with pytest.raises(DeclarationError) as caught:
+            ask(datetime(2026, 1, 5, 12))
+        assert caught.value.code == "naive-datetime"

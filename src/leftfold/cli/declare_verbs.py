@@ -42,7 +42,7 @@ def init(name: str, as_json: bool) -> None:
     say(f"made the project {target.name}:")
     purposes = {
         "leftfold.toml": "its name, its files, its profiles",
-        "streams.py": "one event, one topic, one view of five features",
+        "streams.py": "events, topics, two views and a vector",
         "test_streams.py": "how features are tested, without any engine",
     }
     for file in files:
@@ -77,23 +77,25 @@ def check(profile: str | None, as_json: bool) -> None:
         for problem in problems[:-1]:
             say(str(problem))
         raise problems[-1]
-    views = {} if problems else {n: v.__leftfold_definition__ for n, v in app.catalog.views.items()}
-    if as_json:
+    catalog = None if problems else app.catalog
+    if catalog is None or as_json:
         document(
             "check",
-            topics=[] if problems else sorted(app.catalog.topics),
-            views={name: d.fingerprint for name, d in views.items()},
+            topics=sorted(catalog.topics) if catalog else [],
+            views={name: v.fingerprint for name, v in catalog.views.items()} if catalog else {},
+            vectors=sorted(catalog.vectors) if catalog else [],
             problems=[p.as_json() for p in problems],
         )
         if problems:
             raise SystemExit(1)
         return
-    say(f"✓ {app.name}: {_count(app.catalog.topics, 'topic')}, {_count(views, 'view')}, nothing wrong")
-    for name, definition in views.items():
-        keys = ", ".join(k.name for k in definition.keys)
-        say(
-            f"  {name}   {len(definition.features)} features of {definition.topic} by {keys}   {definition.fingerprint}"
-        )
+    counts = [_count(catalog.topics, "topic"), _count(catalog.views, "view")]
+    counts += [_count(catalog.vectors, "vector")] if catalog.vectors else []
+    say(f"✓ {app.name}: {', '.join(counts)}, nothing wrong")
+    for view in catalog.views.values():
+        say(f"  {view.name}   {view.summary}   {view.fingerprint}")
+    for name, vector in catalog.vectors.items():
+        say(f"  {name}   {len(vector.__leftfold_names__)} values of {', '.join(vector.__leftfold_definition__.views)}")
     next_step("leftfold apply --yes")
 
 

@@ -6,6 +6,8 @@ import json
 import re
 import signal
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -145,37 +147,44 @@ def _summary(ended: Sequence[Progress], seconds: float) -> None:
 @profile_option
 @json_option
 def get(view: str, key: tuple[str, ...], profile: str | None, as_json: bool) -> None:
-    """The features of one entity, now. KEY is the value, or name=value for each part of a longer key."""
+    """The row of one entity, or a vector, now. KEY is the value, or name=value for each of several."""
     import leftfold
 
     app = leftfold.open(profile=profile)
-    row = app.get(view, **_key(app.reader.definition(view), key))
-    assert row.provenance is not None
+    row = app.get(view, **_key(app.reader.keys(view), key))
     if as_json:
         document(
             "get",
             view=view,
             key=list(key),
             found=row.found,
-            features=row.values,
+            features={name: v.isoformat() if isinstance(v, datetime) else v for name, v in row.values.items()},
             read_at=row.read_at.isoformat(),
-            build=row.provenance.build,
-            batch=row.provenance.batch,
+            provenance=[asdict(p) for p in row.provenance],
         )
         return
     width = max(len(name) for name in row.values)
-    say(f"{view} {' '.join(key)}" + ("" if row.found else "   (never seen)"))
+    say(f"{view} {' '.join(key)}")
     for name, value in row.values.items():
         click.echo(f"  {name:{width}}  {'–' if value is None else value}")
-    say(f"read at {row.read_at:%Y-%m-%d %H:%M:%S} UTC from build {row.provenance.build}, batch {row.provenance.batch}")
+    say(f"read at {row.read_at:%Y-%m-%d %H:%M:%S} UTC")
+    for p in row.provenance:
+        say(f"  {p.view}: build {p.build}, batch {p.batch}" + ("" if p.found else "   (it holds nothing of this key)"))
 
 
-def _key(definition: Any, given: tuple[str, ...]) -> dict[str, Any]:
+def _key(kinds: dict[str, str], given: tuple[str, ...]) -> dict[str, Any]:
     """Parts by name, the others in the order of the key; what fits neither stays in, for the message."""
-    kinds = {k.name: k.kind for k in definition.keys}
     named = {n: v for n, e, v in (text.partition("=") for text in given) if e and n in kinds}
     rest = [text for text in given if text.partition("=")[0] not in named]
     free = [n for n in kinds if n not in named] + [f"part {i}" for i in range(len(rest))]
     parts = {**named, **dict(zip(free, rest, strict=False))}
-    whole = re.compile(r"-?[0-9]+")
-    return {n: int(v) if kinds.get(n) == "int" and whole.fullmatch(v) else v for n, v in parts.items()}
+    return {n: _typed(kinds.get(n, "string"), v) for n, v in parts.items()}
+
+
+def _typed(kind: str, text: str) -> Any:
+    """As the key wants it; a text that is not of that kind stays as it is, for the message."""
+    if kind == "int" and re.fullmatch(r"-?[0-9]+", text):
+        return int(text)
+    if kind == "float" and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", text):
+        return float(text)
+    return {"true": True, "false": False}.get(text.lower(), text) if kind == "bool" else text

@@ -1,35 +1,36 @@
-"""Columns of a tile: for each aggregate its partial, how partials merge, and what a person finally reads.
+"""Columns of a tile: for each aggregate its partial, how partials merge, and the value they end in.
 
-A partial is a JSON value. Merging is associative and free of order except `last`, which takes the newer side.
+A partial is a JSON value. Merging is associative, and free of order except for `last` and `last_n`, which take the
+newer side; tiles do not overlap, so newer tiles hold newer values.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from leftfold.fold import expressions
+from leftfold.fold import expressions, sketches
 from leftfold.fold.expressions import Expression, from_micros
-from leftfold.fold.values import Kind
+from leftfold.fold.values import INT64, Kind
 
-Aggregate = Literal["count", "sum", "last"]
-Partial = Any  # a JSON scalar, or None where nothing was aggregated
+Aggregate = Literal["count", "sum", "min", "max", "last", "last_n", "distinct"]
+Partial = Any  # a JSON value, or None where nothing was aggregated
 
 # Sums are kept in whole units of 10**-scale, so that they are exact and free of order. A float that does not fit 64
 # bits in those units adds this much instead, and whatever reaches half of it is read as None: unknown, never wrong.
 OVERFLOW = 10**29
-_INT64 = 2**63
 
 
 @dataclass(frozen=True, eq=False)
 class Column:
     aggregate: Aggregate
-    field: str | None  # None only for count
+    field: str | None  # None for a count of events; a count with a field counts where it is not missing
     kind: Kind
     where: Expression | None = None
     scale: int = 0  # decimals kept by a sum of floats
+    size: int = 0  # how many values last_n keeps; log2 of the registers of a sketch
 
     def as_json(self) -> dict[str, Any]:
         where = None if self.where is None else expressions.to_json(self.where)
@@ -39,6 +40,7 @@ class Column:
             "kind": self.kind,
             "where": where,
             "scale": self.scale,
+            "size": self.size,
         }
 
     def __eq__(self, other: object) -> bool:  # by hand: == of a condition builds another condition
@@ -50,7 +52,7 @@ class Column:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Column:
         where = None if data["where"] is None else expressions.from_json(data["where"])
-        return cls(data["aggregate"], data["field"], data["kind"], where, data["scale"])
+        return cls(data["aggregate"], data["field"], data["kind"], where, data["scale"], data["size"])
 
     def fields(self) -> set[str]:
         own = {self.field} if self.field else set()
@@ -64,11 +66,24 @@ def partial(column: Column, events: Iterable[Mapping[str, Any]]) -> Partial:
     if column.field is None:
         return sum(1 for _ in events)
     values = [e[column.field] for e in events if e[column.field] is not None]
-    if not values:
-        return None
-    if column.aggregate == "last":
-        return values[-1]
-    return sum(units(value, column) for value in values)
+    return _OF_VALUES[column.aggregate](column, values) if values or column.aggregate == "count" else None
+
+
+# Partials of values in order of time, of which there is at least one (a count may have none).
+_OF_VALUES: dict[Aggregate, Callable[[Column, list[Any]], Partial]] = {
+    "count": lambda _, values: len(values),
+    "sum": lambda column, values: sum(units(value, column) for value in values),
+    "min": lambda column, values: _no_minus_zero(column, min(values)),
+    "max": lambda column, values: _no_minus_zero(column, max(values)),
+    "last": lambda _, values: values[-1],
+    "last_n": lambda column, values: values[: -column.size - 1 : -1],
+    "distinct": lambda column, values: sketches.sketch(values, column.size),
+}
+
+
+def _no_minus_zero(column: Column, value: Any) -> Any:
+    """Whether the smaller of 0.0 and -0.0 has a sign depends on their order."""
+    return value + 0.0 if column.kind == "float" else value
 
 
 def units(value: float, column: Column) -> int:
@@ -76,27 +91,67 @@ def units(value: float, column: Column) -> int:
     if column.kind == "int":
         return int(value)
     scaled = value * float(10**column.scale) + 0.5
-    return math.floor(scaled) if abs(scaled) < _INT64 else OVERFLOW
+    return math.floor(scaled) if abs(scaled) < INT64 else OVERFLOW
 
 
-def merge(column: Column, partials: Iterable[Partial]) -> Partial:
-    """`partials` are in order of time."""
-    known: list[Any] = [p for p in partials if p is not None]
-    if column.aggregate == "count":
-        return sum(known)
-    if not known:
-        return None
-    return known[-1] if column.aggregate == "last" else sum(known)
+def merge(column: Column, partials: Sequence[Partial]) -> Partial:
+    """`partials` are in order of time. This is the hot path of a read: a look for None costs as much as a sum."""
+    merging = _MERGES[column.aggregate]
+    try:
+        return merging(column, partials) if partials else _NOTHING.get(column.aggregate)
+    except TypeError:  # None is among them: a tile in which nothing was aggregated
+        known = [p for p in partials if p is not None]
+        return merging(column, known) if known else None
 
 
-def final(column: Column, value: Any) -> Any:
-    """What a person reads: an int, a float, a datetime, a str or None."""
-    if value is None:
-        return None
-    if column.aggregate == "sum":
-        if abs(value) >= OVERFLOW // 2:
-            return None
-        return value if column.kind == "int" else value / 10**column.scale
-    if column.aggregate == "last" and column.kind == "datetime":
+_NOTHING = {"count": 0}
+_MERGES: dict[Aggregate, Callable[[Column, Sequence[Any]], Partial]] = {
+    "count": lambda _, partials: sum(partials),
+    "sum": lambda _, partials: sum(partials),
+    "min": lambda _, partials: min(partials),
+    "max": lambda _, partials: max(partials),
+    "last": lambda _, partials: next((p for p in reversed(partials) if p is not None), None),
+    "last_n": lambda column, partials: _newest(partials, column.size),
+    "distinct": lambda column, partials: sketches.union(partials, column.size),
+}
+
+
+def _newest(tiles: Sequence[list[Any] | None], n: int) -> list[Any] | None:
+    newest: list[Any] = []
+    for values in reversed(tiles):
+        newest += values or ()
+        if len(newest) >= n:
+            break
+    return newest[:n] or None
+
+
+def finisher(column: Column) -> Callable[[Partial], Any]:
+    """From a merged partial to what a person reads: an int, a float, a datetime, a str, a bool, a list, or None."""
+    kind, scale = column.kind, 10**column.scale
+    match column.aggregate:
+        case "count":
+            return lambda value: value
+        case "distinct":
+            return lambda value: 0 if value is None else sketches.estimate(value, column.size)
+        case "last_n":
+            return lambda value: [_read(kind, v) for v in value or ()]
+        case "sum" if kind == "int":
+            return lambda value: value if value is not None and -INT64 <= value < INT64 else None
+        case "sum":
+            return lambda value: value / scale if value is not None and abs(value) < OVERFLOW // 2 else None
+        case _:
+            return lambda value: None if value is None else _read(kind, value)
+
+
+def final(column: Column, value: Partial) -> Any:
+    return finisher(column)(value)
+
+
+def mean(total: int | float | None, count: int) -> float | None:
+    return None if total is None or count == 0 else float(total) / count
+
+
+def _read(kind: Kind, value: Any) -> Any:
+    if kind == "datetime":
         return from_micros(value)
-    return float(value) if column.aggregate == "last" and column.kind == "float" else value
+    return float(value) if kind == "float" else value

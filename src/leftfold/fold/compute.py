@@ -9,17 +9,37 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from leftfold.fold import columns
-from leftfold.fold.definition import Definition
+from leftfold.fold.definition import Definition, Span, Windowed
 from leftfold.fold.tiles import floor
 
 
 def compute(definition: Definition, events: Sequence[Mapping[str, Any]], at: int) -> dict[str, Any]:
     """`events` are accepted events of one entity, in log order, with times in microseconds."""
-    in_order = sorted(events, key=lambda e: int(e[definition.time]))  # stable: ties keep log order
-    values: dict[str, Any] = {}
-    for feature in definition.features:
-        column = definition.columns[feature.column]
+    chosen = _by_span(definition, events, at)
+    merged = {
+        (feature.span, column): columns.partial(definition.columns[column], chosen[feature.span])
+        for feature in definition.windowed
+        for column in feature.columns
+    }
+    return definition.finals(merged)
+
+
+def happened(definition: Definition, events: Sequence[Mapping[str, Any]], at: int) -> bool:
+    """Whether anything of `events` lies in any window."""
+    return any(_by_span(definition, events, at).values())
+
+
+def _by_span(
+    definition: Definition, events: Sequence[Mapping[str, Any]], at: int
+) -> dict[Span, Sequence[Mapping[str, Any]]]:
+    time = definition.time
+    before = sorted((e for e in events if e[time] < at), key=lambda e: int(e[time]))  # stable: ties keep log order
+    return {feature.span: _chosen(feature, before, time, at) for feature in definition.windowed}
+
+
+def _chosen(feature: Windowed, before: Sequence[Mapping[str, Any]], time: str, at: int) -> Sequence[Mapping[str, Any]]:
+    if feature.window is not None:
         start = floor(at - feature.window, feature.step)
-        chosen = [e for e in in_order if start <= e[definition.time] < at]
-        values[feature.name] = columns.final(column, columns.partial(column, chosen))
-    return values
+        return [e for e in before if e[time] >= start]
+    gone = feature.ttl is not None and bool(before) and before[-1][time] < at - feature.ttl
+    return [] if gone else before

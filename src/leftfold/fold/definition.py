@@ -1,4 +1,4 @@
-"""What a view means, as data.
+"""What a view of windowed features means, as data.
 
 The one value behind every use of a view: Spark compiles it, the store keeps its JSON as the build's manifest,
 a reader merges by it, a unit test folds it. Its canonical JSON is the view's fingerprint.
@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
-from leftfold.fold import expressions
-from leftfold.fold.columns import Column
-from leftfold.fold.expressions import Expression
+from leftfold.fold import columns, derived, expressions
+from leftfold.fold.columns import Column, Partial
+from leftfold.fold.derived import Node
+from leftfold.fold.expressions import Expression, from_micros
 from leftfold.fold.tiles import ring_slots
 from leftfold.fold.values import Kind
 
 # The layout of state and store rows. A change here makes every view a new build.
-LAYOUT = 1
+LAYOUT = 2
 
 
 @dataclass(frozen=True)
@@ -30,34 +31,85 @@ class Key:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """A topic that a view reads, and what decides there whether a record is accepted."""
+
+    topic: str
+    lateness: int
+    log_time: Literal["broker", "producer"]
+
+
+Span = tuple[int | None, int, int | None]  # window, step, ttl: features of one span share their tiles
+
+
+@dataclass(frozen=True)
 class Windowed:
-    """A feature: one column over one window."""
+    """A feature: one column over one window, or the mean of two (a sum and a count)."""
 
     name: str
-    column: int
-    window: int
-    step: int
+    columns: tuple[int, ...]
+    window: int | None  # None: everything that ever happened
+    step: int  # 0 without a window
+    ttl: int | None = None  # only without a window: the value is missing once nothing happened for so long
+    default: Any = None
+
+    @property
+    def span(self) -> Span:
+        return self.window, self.step, self.ttl
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A feature computed from others of the view when it is read."""
+
+    name: str
+    node: Node
+    default: Any = None
+
+
+Feature = Windowed | Derived
+
+
+# From merged partials, and the features before it, to a feature's value.
+_ValueOf = Callable[[Mapping[tuple[Span, int], Partial], Mapping[str, Any]], Any]
 
 
 @dataclass(frozen=True, eq=False)
 class Definition:
     view: str
-    topic: str
+    origins: tuple[Origin, ...]
+    stream: str | None  # the fingerprint of the function between the topics and the view, if there is one
     time: str
     keys: tuple[Key, ...]
-    lateness: int
     future: int  # how far an event time may lie ahead of its log time
     rules: tuple[Expression, ...]  # of the event; a record that breaks one is not accepted
     columns: tuple[Column, ...]
-    features: tuple[Windowed, ...]
+    features: tuple[Feature, ...]  # each after those that it is derived from
+
+    @cached_property
+    def windowed(self) -> tuple[Windowed, ...]:
+        return tuple(f for f in self.features if isinstance(f, Windowed))
+
+    @cached_property
+    def visible(self) -> tuple[str, ...]:
+        """What a row shows. A feature that stands only inside a derived one has a name that starts with a dot."""
+        return tuple(f.name for f in self.features if not f.name.startswith("."))
 
     @cached_property
     def steps(self) -> tuple[int, ...]:
-        return tuple(sorted({f.step for f in self.features}))
+        return tuple(sorted({f.step for f in self.windowed if f.window is not None}))
+
+    @cached_property
+    def lifetime(self) -> bool:
+        return any(f.window is None for f in self.windowed)
+
+    @cached_property
+    def lateness(self) -> int:
+        return max(origin.lateness for origin in self.origins)
 
     @cached_property
     def longest_window(self) -> int:
-        return max(f.window for f in self.features)
+        return max((f.window for f in self.windowed if f.window is not None), default=0)
 
     @cached_property
     def rings(self) -> dict[int, int]:
@@ -65,7 +117,7 @@ class Definition:
         return {
             step: ring_slots(
                 step,
-                longest_window=max(f.window for f in self.features if f.step <= step),
+                longest_window=max(f.window for f in self.windowed if f.window is not None and f.step <= step),
                 finest_step=self.steps[0],
                 future=self.future,
             )
@@ -74,8 +126,7 @@ class Definition:
 
     @cached_property
     def fingerprint(self) -> str:
-        canonical = json.dumps([LAYOUT, self.as_json()], sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+        return fingerprint([LAYOUT, self.as_json()])
 
     def __eq__(self, other: object) -> bool:  # by hand: == of a condition builds another condition
         return isinstance(other, Definition) and self.as_json() == other.as_json()
@@ -92,29 +143,103 @@ class Definition:
             names |= expressions.fields_of(rule)
         return names
 
+    def kinds(self) -> dict[str, Kind]:
+        """The kind of each feature's value; of last_n that of each element."""
+        found: dict[str, Kind] = {}
+        for feature in self.features:
+            found[feature.name] = (
+                derived.kind_of(feature.node, found) if isinstance(feature, Derived) else self._kind(feature)
+            )
+        return found
+
+    def _kind(self, feature: Windowed) -> Kind:
+        column = self.columns[feature.columns[0]]
+        if len(feature.columns) > 1:
+            return "float"
+        return "int" if column.aggregate in ("count", "distinct") else column.kind
+
+    def finals(self, merged: Mapping[tuple[Span, int], Partial]) -> dict[str, Any]:
+        """The value of every visible feature; `merged` holds the partial of each (span, column) it needs."""
+        values: dict[str, Any] = {}
+        for name, value_of, default in self._finals:
+            value = value_of(merged, values)
+            values[name] = default if value is None else value
+        if len(self.visible) < len(values):
+            return {name: values[name] for name in self.visible}
+        return values
+
+    @cached_property
+    def _finals(self) -> list[tuple[str, _ValueOf, Any]]:
+        return [(f.name, self._value_of(f), self._defaults[f.name]) for f in self.features]
+
+    def _value_of(self, feature: Feature) -> _ValueOf:
+        if isinstance(feature, Derived):
+            node = feature.node
+            return lambda _, values: derived.evaluate(node, values)
+        finish = columns.finisher(self.columns[feature.columns[0]])
+        first = (feature.span, feature.columns[0])
+        if len(feature.columns) == 1:
+            return lambda merged, _: finish(merged[first])
+        second = (feature.span, feature.columns[1])
+        return lambda merged, _: columns.mean(finish(merged[first]), merged[second])
+
+    @cached_property
+    def _defaults(self) -> dict[str, Any]:
+        kinds = self.kinds()
+        return {f.name: read_default(f.default, kinds[f.name]) for f in self.features}
+
     def as_json(self) -> dict[str, Any]:
         return {
             "view": self.view,
-            "topic": self.topic,
+            "origins": [[o.topic, o.lateness, o.log_time] for o in self.origins],
+            "stream": self.stream,
             "time": self.time,
             "keys": [[k.name, k.kind] for k in self.keys],
-            "lateness": self.lateness,
             "future": self.future,
             "rules": [expressions.to_json(r) for r in self.rules],
             "columns": [c.as_json() for c in self.columns],
-            "features": [[f.name, f.column, f.window, f.step] for f in self.features],
+            "features": [_feature_to_json(f) for f in self.features],
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Definition:
         return cls(
             view=data["view"],
-            topic=data["topic"],
+            origins=tuple(Origin(*o) for o in data["origins"]),
+            stream=data["stream"],
             time=data["time"],
             keys=tuple(Key(*k) for k in data["keys"]),
-            lateness=data["lateness"],
             future=data["future"],
             rules=tuple(expressions.from_json(r) for r in data["rules"]),
             columns=tuple(Column.from_json(c) for c in data["columns"]),
-            features=tuple(Windowed(*f) for f in data["features"]),
+            features=tuple(_feature_from_json(f) for f in data["features"]),
         )
+
+
+def fingerprint(document: Any) -> str:
+    canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+
+def read_default(default: Any, kind: Kind) -> Any:
+    """A default as JSON keeps it, as a row shows it."""
+    return from_micros(default) if kind == "datetime" and default is not None else default
+
+
+def _feature_to_json(feature: Feature) -> dict[str, Any]:
+    if isinstance(feature, Derived):
+        return {"name": feature.name, "derived": derived.to_json(feature.node), "default": feature.default}
+    return {
+        "name": feature.name,
+        "columns": list(feature.columns),
+        "window": feature.window,
+        "step": feature.step,
+        "ttl": feature.ttl,
+        "default": feature.default,
+    }
+
+
+def _feature_from_json(data: Mapping[str, Any]) -> Feature:
+    if "derived" in data:
+        return Derived(data["name"], derived.from_json(data["derived"]), data["default"])
+    return Windowed(data["name"], tuple(data["columns"]), data["window"], data["step"], data["ttl"], data["default"])

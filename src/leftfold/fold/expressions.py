@@ -160,7 +160,7 @@ def _condition(value: Any) -> Expression:
         return value
     raise DeclarationError(
         "not-a-condition",
-        f"{value!r} is not a condition over fields",
+        f"{value.name if isinstance(value, FieldRef) else repr(value)} is not a condition over fields",
         why="`where=` and the operators & and | take comparisons of fields",
         fix="write a comparison, such as Click.price > 100",
         source=caller(),

@@ -56,15 +56,16 @@ class Tile:
         return self.start // self.step
 
 
-def cover(start: int, until: int, steps: Iterable[int]) -> Iterator[Tile]:
+def cover(start: int, until: int, steps: Iterable[int], *, exact: bool = False) -> Iterator[Tile]:
     """The fewest tiles that hold everything from `start` to `until` and nothing else that can exist.
 
     `start` is aligned to the smallest of `steps`. The last tile may reach past `until`: a read answers for a
-    moment no earlier than the newest event, so what would lie beyond it is not there yet.
+    moment no earlier than the newest event, so what would lie beyond it is not there yet. A read for an earlier
+    moment is `exact`: no tile reaches past it, and it is aligned to the smallest of `steps` too.
     """
     coarse_first = sorted(steps, reverse=True)
     while start < until:
-        step = next(s for s in coarse_first if start % s == 0)
+        step = next(s for s in coarse_first if start % s == 0 and not (exact and start + s > until))
         yield Tile(step, start)
         start += step
 

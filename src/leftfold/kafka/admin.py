@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # its stubs fo
     OffsetSpec,
 )
 
+from leftfold import clock
 from leftfold.errors import LogError
 from leftfold.settings import Kafka
 
@@ -45,8 +47,7 @@ class Admin:
         """Those of `names` that exist. Two calls, however many topics."""
         existing = self._metadata().topics
         present = [n for n in names if n in existing and existing[n].error is None]
-        resources = [ConfigResource(ConfigResource.Type.TOPIC, n) for n in present]
-        found = self._each(self._client.describe_configs(resources)) if resources else {}
+        found = self._configs(present) if present else {}
         configs = {resource.name: {k: str(e.value) for k, e in entries.items()} for resource, entries in found.items()}
         return {
             name: ObservedTopic(
@@ -57,6 +58,18 @@ class Admin:
             )
             for name in present
         }
+
+    def _configs(self, names: list[str]) -> dict[Any, Any]:
+        """Asked again for a while: a broker may hear of a new topic a moment after the one that told us of it."""
+        resources = [ConfigResource(ConfigResource.Type.TOPIC, n) for n in names]
+        deadline = clock.monotonic() + TIMEOUT_S
+        while True:
+            try:
+                return self._each(self._client.describe_configs(resources))
+            except LogError as error:
+                if not error.retriable or clock.monotonic() > deadline:
+                    raise
+            time.sleep(0.1)
 
     def end_offsets(self, topic: str, partitions: int) -> dict[int, int]:
         """The offset after the last committed record of each partition."""

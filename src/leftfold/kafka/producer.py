@@ -6,8 +6,6 @@ the caller wait; a failed delivery is raised at the next call, and by `flush` at
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Mapping
 from datetime import datetime
 from types import TracebackType
@@ -15,14 +13,14 @@ from typing import Any, Self
 
 from confluent_kafka import KafkaError
 from confluent_kafka import Producer as Client
-from fastavro import parse_schema, schemaless_writer
 
 from leftfold.errors import DeclarationError, DeliveryError, LogError
+from leftfold.fold.expressions import to_micros
 from leftfold.fold.values import entity_text
+from leftfold.kafka.encode import MISFITS, Encode, avro_encoder, json_encoder
 from leftfold.kafka.registry import SchemaRegistry, subject_of
 from leftfold.settings import Kafka
 from leftfold.spec.event import Event, fields_of
-from leftfold.spec.framing import frame
 from leftfold.spec.schema import avro_schema
 from leftfold.spec.topic import Topic
 
@@ -39,34 +37,23 @@ SETTINGS: dict[str, Any] = {
 # Reports of failures are served this often while sending; a power of two, so that the test is one AND.
 _POLL_EVERY = 1_024
 _NAMED_FAILURES = 5
+_TOMBSTONE: Any = None  # to a compacted topic, no value means that the key is gone
 
 
 class Producer:
     """Made by `App.producer`. Use it in a `with` block: leaving it flushes, or raises if anything was not delivered."""
 
     def __init__(self, topic: Topic[Any], name: str, kafka: Kafka, registry: SchemaRegistry) -> None:
-        schema = avro_schema(topic.event)
-        schema_id = registry.id_of(subject_of(name), schema)
-        if schema_id is None:
-            raise LogError(
-                "schema-not-registered",
-                f"the schema of {topic.event.__name__} is not registered for topic {name}",
-                why="a record is sent under a registered schema, so that every reader can decode it",
-                fix="leftfold apply --yes",
-                source=topic.source,
-            )
         self.name = name
         self.sent = 0
         self._topic = topic
         self._keys = tuple(k.name for k in topic.key)
-        self._times = tuple(f.name for f in fields_of(topic.event).values() if f.kind == "datetime" and not f.repeated)
-        self._schema = parse_schema(json.loads(schema))
-        self._header = frame(schema_id)
+        self._encode = json_encoder(topic.event) if topic.format == "json" else _registered(topic, name, registry)
         self._failures: list[tuple[str, bytes | None]] = []
         self._client = Client({**kafka.for_librdkafka(), **SETTINGS, "on_delivery": self._on_failure})
         self._produce = self._client.produce  # looked up once: this is the hot path
 
-    def send(self, event: Event) -> None:
+    def send(self, event: Event, *, log_time: datetime | None = None) -> None:
         """Send one event, validated when it was made."""
         if type(event) is not self._topic.event:
             raise DeclarationError(
@@ -76,48 +63,62 @@ class Producer:
                 fix=f"send it to the topic of {type(event).__name__}",
                 source=self._topic.source,
             )
-        self.send_dict(event.__dict__)
+        self.send_dict(event.__dict__, log_time=log_time)
 
-    def send_dict(self, record: Mapping[str, Any]) -> None:
+    def send_dict(self, record: Mapping[str, Any], *, log_time: datetime | None = None) -> None:
         """Send a record given as a dict of its fields: types are checked, the event's rules are left to the readers."""
-        self.send_encoded(self.key_of(record), self.encode(record))
+        self.send_encoded(self.key_of(record), self.encode(record), log_time=log_time)
 
-    def send_encoded(self, key: bytes, value: bytes) -> None:
-        """Send bytes that `encode` made, here or earlier."""
+    def send_encoded(self, key: bytes, value: bytes, *, log_time: datetime | None = None) -> None:
+        """Send bytes that `encode` made, here or earlier. `log_time` is for topics that believe their producers."""
         try:
-            self._produce(self.name, value, key)
+            if log_time is None:
+                self._produce(self.name, value, key)
+            else:
+                self._produce(self.name, value, key, timestamp=self._stamp(log_time))
         except BufferError:
-            self._wait_for_room(key, value)
+            self._wait_for_room(key, value, 0 if log_time is None else self._stamp(log_time))
         self.sent += 1
         if not self.sent & (_POLL_EVERY - 1):
             self._client.poll(0)
             if self._failures:
                 raise self._failed()
 
+    def delete(self, /, **key: Any) -> None:
+        """Send a tombstone: the row of this key is gone, and compaction will forget it."""
+        topic = self._topic
+        if not topic.compacted:
+            raise DeclarationError(
+                "delete-not-compacted",
+                f"topic {topic.name} keeps what happened; nothing can be deleted from it",
+                why="a record without a value means that a key is gone, and only to a compacted topic",
+                fix="declare the topic with compacted=True, or send an event that says what happened",
+                source=topic.source,
+            )
+        kinds = {k.name: {"string": str, "int": int}[k.kind] for k in topic.key}
+        if {name: type(value) for name, value in key.items()} != kinds:
+            raise DeclarationError(
+                "wrong-key",
+                f"{topic.name} was asked to delete {', '.join(f'{n}={v!r}' for n, v in key.items()) or 'no key'}",
+                why=f"its records are keyed by ({', '.join(f'{k.name}: {k.kind}' for k in topic.key)})",
+                fix="give exactly " + ", ".join(f"{name}=..." for name in kinds),
+                source=topic.source,
+            )
+        self.send_encoded(self.key_of(key), _TOMBSTONE)
+
     def key_of(self, record: Mapping[str, Any]) -> bytes:
-        if len(self._keys) == 1:
-            return str(record[self._keys[0]]).encode()
-        return entity_text([record[k] for k in self._keys]).encode()
+        try:
+            if len(self._keys) == 1:
+                return str(record[self._keys[0]]).encode()
+            return entity_text([record[k] for k in self._keys]).encode()
+        except KeyError as error:
+            raise self._misfit(f"{error.args[0]} is missing") from error
 
     def encode(self, record: Mapping[str, Any]) -> bytes:
-        buffer = io.BytesIO()
-        buffer.write(self._header)
         try:
-            for name in self._times:
-                moment = record[name]
-                if isinstance(moment, datetime) and moment.tzinfo is None:
-                    raise ValueError(f"{name} has no time zone")
-            schemaless_writer(buffer, self._schema, record)
-        except (ValueError, TypeError, KeyError, OverflowError, AttributeError) as error:
-            raise DeclarationError(
-                "record-does-not-fit",
-                f"a record does not fit {self._topic.event.__name__}: {error}",
-                why=f"its fields are {', '.join(f'{f.name}: {f.kind}' for f in fields_of(self._topic.event).values())}",
-                state=f"{self.sent:,} records were sent before it; it was not",
-                fix="correct the record; datetimes need a time zone",
-                source=self._topic.source,
-            ) from error
-        return buffer.getvalue()
+            return self._encode(record)
+        except MISFITS as error:
+            raise self._misfit(str(error)) from error
 
     def flush(self, timeout: float = 150.0) -> None:
         """Wait until everything sent is in the log. The default outlasts delivery.timeout.ms, so nothing stays open."""
@@ -145,13 +146,41 @@ class Producer:
         else:
             self._client.flush(5)  # the error that is on its way says more than this one would
 
-    def _wait_for_room(self, key: bytes, value: bytes) -> None:
+    def _stamp(self, log_time: datetime) -> int:
+        """In milliseconds, as Kafka has it; there 0 means "now", so it is no moment to send."""
+        if self._topic.log_time != "producer":
+            raise DeclarationError(
+                "log-time-not-ours",
+                f"topic {self._topic.name} stamps records with the broker's time, so log_time= would be lost",
+                why="late is judged by when the log got a record, whatever its producer's clock says",
+                state=f"{self.sent:,} records were sent before it; it was not",
+                fix='leave log_time= out, or declare the topic with log_time="producer"',
+                source=self._topic.source,
+            )
+        if log_time.tzinfo is None:
+            raise self._misfit("log_time has no time zone")
+        if (stamp := to_micros(log_time) // 1_000) <= 0:
+            raise self._misfit("log_time is not after 1970")
+        return stamp
+
+    def _misfit(self, reason: str) -> DeclarationError:
+        fields = ", ".join(f"{f.name}: {f.kind}" for f in fields_of(self._topic.event).values())
+        return DeclarationError(
+            "record-does-not-fit",
+            f"a record does not fit {self._topic.event.__name__}: {reason}",
+            why=f"its fields are {fields}",
+            state=f"{self.sent:,} records were sent before it; it was not",
+            fix="correct the record; datetimes need a time zone",
+            source=self._topic.source,
+        )
+
+    def _wait_for_room(self, key: bytes, value: bytes, stamp: int) -> None:
         while True:
             self._client.poll(0.1)
             if self._failures:
                 raise self._failed()
             try:
-                self._produce(self.name, value, key)
+                self._produce(self.name, value, key, timestamp=stamp)
             except BufferError:
                 continue
             return
@@ -171,3 +200,16 @@ class Producer:
             state=f"they are not in the log; their keys: {keys}{more}",
             fix="correct the cause and send them again",
         )
+
+
+def _registered(topic: Topic[Any], name: str, registry: SchemaRegistry) -> Encode:
+    schema_id = registry.id_of(subject_of(name), avro_schema(topic.event))
+    if schema_id is None:
+        raise LogError(
+            "schema-not-registered",
+            f"the schema of {topic.event.__name__} is not registered for topic {name}",
+            why="a record is sent under a registered schema, so that every reader can decode it",
+            fix="leftfold apply --yes",
+            source=topic.source,
+        )
+    return avro_encoder(topic.event, schema_id)

@@ -10,11 +10,14 @@ from leftfold.errors import LeftfoldError, LogError
 from leftfold.fold.durations import text
 from leftfold.kafka.admin import Admin, ObservedTopic
 from leftfold.kafka.registry import SchemaRegistry, incompatible, subject_of
-from leftfold.plan.observe import Observed
+from leftfold.plan.observe import Observed, has_schema
 from leftfold.settings import Profile
 from leftfold.spec.catalog import Catalog
 from leftfold.spec.schema import avro_schema
-from leftfold.spec.topic import Topic
+from leftfold.spec.topic import LogTime, Topic
+
+# Late is judged by when the log got a record: by a broker's clock, unless the topic declares to believe its producers.
+_STAMPED: dict[LogTime, str] = {"broker": "LogAppendTime", "producer": "CreateTime"}
 
 
 @dataclass(frozen=True)
@@ -23,12 +26,13 @@ class CreateTopic:
     partitions: int
     replication: int
     configs: tuple[tuple[str, str], ...]
-    retention: str
+    kept: str
+    log_time: str
 
     def __str__(self) -> str:
         return (
             f"+ topic   {self.name}   {self.partitions} partitions, {self.replication} replicas, "
-            f"kept {self.retention}, broker time"
+            f"{self.kept}, {self.log_time} time"
         )
 
     def apply(self, admin: Admin, registry: SchemaRegistry) -> None:
@@ -109,7 +113,7 @@ def plan(catalog: Catalog, profile: Profile, observed: Observed) -> Plan:
             problems += _check_partitions(topic, name, found)
             steps += _configure(topic, name, profile, found)
     for declared, topic in catalog.topics.items():
-        if not topic.external:
+        if has_schema(topic):
             subject_steps, subject_problems = _subject(topic, profile.topic_name(declared), observed)
             steps += subject_steps
             problems += subject_problems
@@ -135,18 +139,22 @@ def _replication(topic: Topic[Any], profile: Profile) -> int:
 
 
 def _configs(topic: Topic[Any], profile: Profile) -> dict[str, str]:
+    # A table that is down for longer than a tombstone is kept misses a deletion for good; Kafka's default is a day.
+    tombstones = {"delete.retention.ms": str(7 * 86_400_000)}
+    kept = tombstones if topic.retention is None else {"retention.ms": str(topic.retention // 1_000)}
     return {
-        "cleanup.policy": "delete",
-        "message.timestamp.type": "LogAppendTime",  # late is judged by when the log got a record
+        "cleanup.policy": "compact" if topic.compacted else "delete",
+        "message.timestamp.type": _STAMPED[topic.log_time],
         "min.insync.replicas": str(max(1, _replication(topic, profile) - 1)),  # survives the loss of any one broker
-        "retention.ms": str(topic.retention // 1_000),
+        **kept,
         "unclean.leader.election.enable": "false",
     }
 
 
 def _create(topic: Topic[Any], name: str, profile: Profile) -> CreateTopic:
     configs = tuple(sorted(_configs(topic, profile).items()))
-    return CreateTopic(name, topic.partitions, _replication(topic, profile), configs, text(topic.retention))
+    kept = "compacted" if topic.retention is None else f"kept {text(topic.retention)}"
+    return CreateTopic(name, topic.partitions, _replication(topic, profile), configs, kept, topic.log_time)
 
 
 def _configure(topic: Topic[Any], name: str, profile: Profile, found: ObservedTopic) -> list[Step]:
@@ -200,14 +208,37 @@ def _check_foreign(topic: Topic[Any], name: str, profile: Profile, found: Observ
                 source=topic.source,
             )
         ]
-    if found.configs.get("message.timestamp.type") != "LogAppendTime":
-        return [
-            LogError(
-                "producer-time",
-                f"topic {name} stamps records with the producer's time",
-                why=f"late is judged by when the log got a record, and {owner}, so Leftfold does not change it",
-                fix="ask its owner to set message.timestamp.type=LogAppendTime",
-                source=topic.source,
-            )
-        ]
-    return []
+    return [*_check_stamps(topic, name, owner, found), *_check_compaction(topic, name, owner, found)]
+
+
+def _check_stamps(topic: Topic[Any], name: str, owner: str, found: ObservedTopic) -> list[LeftfoldError]:
+    wanted = _STAMPED[topic.log_time]
+    if found.configs.get("message.timestamp.type") == wanted:
+        return []
+    real = "producer" if topic.log_time == "broker" else "broker"
+    return [
+        LogError(
+            "producer-time" if real == "producer" else "broker-time",
+            f"topic {name} stamps records with the {real}'s time",
+            why=f"late is judged by when the log got a record, and {owner}, so Leftfold does not change it",
+            fix=f"ask its owner to set message.timestamp.type={wanted}, or declare log_time={real!r}",
+            source=topic.source,
+        )
+    ]
+
+
+def _check_compaction(topic: Topic[Any], name: str, owner: str, found: ObservedTopic) -> list[LeftfoldError]:
+    policy = found.configs.get("cleanup.policy", "delete")
+    compacted = "compact" in policy.split(",")
+    if compacted == topic.compacted:
+        return []
+    return [
+        LogError(
+            "compaction-differs",
+            f"topic {name} has cleanup.policy={policy}, the declaration says compacted={topic.compacted}",
+            why="compaction loses older records of a key, which an aggregate needs; a table needs the newest for ever; "
+            f"and {owner}, so Leftfold does not change it",
+            fix=f"declare compacted={compacted}, or ask its owner to change cleanup.policy",
+            source=topic.source,
+        )
+    ]

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 
 from leftfold.fold.durations import SECOND
 
+Place = tuple[str, int]  # a topic and one of its partitions
+
 # How much later than any accepted record could need it state is swept: late eviction costs only state rows.
 SLACK = 3_600 * SECOND
 # Log times are the leaders' clocks, which differ and may step back.
@@ -21,7 +23,7 @@ def first_delay(lateness: int) -> int:
     return lateness + SLACK
 
 
-def wider_delay(delay: int, *, lateness: int, newest_log: Mapping[int, int], unread: Iterable[int]) -> int | None:
+def wider_delay(delay: int, *, lateness: int, newest_log: Mapping[Place, int], unread: Iterable[Place]) -> int | None:
     """The delay that is needed instead of `delay`, or None if the batch may be committed.
 
     `newest_log` is the log time that each partition has reached; `unread` are the partitions with records to come.

@@ -29,15 +29,20 @@ def view_statuses(catalog: Catalog, profile: Profile, admin: Admin, reader: Read
 
 
 def _status(name: str, catalog: Catalog, profile: Profile, admin: Admin, reader: Reader) -> ViewStatus:
-    topic = catalog.view(name).__leftfold_topic__
-    physical = profile.topic_name(topic.name, external=topic.external)
-    observed = admin.topics([physical]).get(physical)
-    ends = admin.end_offsets(physical, observed.partitions) if observed else None
     build, batch, ledger = reader.ledger(name) or (None, None, [])
-    applied: dict[int, int] = {}
+    applied: dict[tuple[str, int], int] = {}
     records = dict.fromkeys(OUTCOMES, 0)
     for row in ledger:
         records[row.outcome] += row.records
-        applied[row.partition] = max(applied.get(row.partition, 0), row.newest_offset + 1)
-    lag = None if ends is None else sum(max(0, end - applied.get(p, 0)) for p, end in ends.items())
+        place = (row.topic, row.partition)
+        applied[place] = max(applied.get(place, 0), row.newest_offset + 1)
+    lag: int | None = 0
+    for topic in catalog.view(name).reading.topics:
+        physical = profile.topic_name(topic.name, external=topic.external)
+        observed = admin.topics([physical]).get(physical)
+        if observed is None or lag is None:
+            lag = None
+            continue
+        ends = admin.end_offsets(physical, observed.partitions)
+        lag += sum(max(0, end - applied.get((topic.name, p), 0)) for p, end in ends.items())
     return ViewStatus(name, build, batch, records, lag)

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from leftfold.errors import RunError
+from leftfold.fold.vector import VectorDefinition
 from leftfold.kafka.admin import Admin
 from leftfold.kafka.registry import SchemaRegistry, subject_of
 from leftfold.run.progress import Progress
@@ -19,8 +21,13 @@ from leftfold.settings import Kafka, Online, Profile
 from leftfold.spark.checkpoint import set_aside
 from leftfold.spark.session import build_session
 from leftfold.spark.source import Source
-from leftfold.spec.catalog import Catalog
-from leftfold.spec.schema import avro_schema
+from leftfold.spec.catalog import Catalog, DeclaredView
+from leftfold.spec.event import fields_of
+from leftfold.spec.free import View
+from leftfold.store.writer import publish_vectors
+
+if TYPE_CHECKING:
+    from leftfold.spark.session import SparkSession
 
 # How often the loop looks. A person's eye and a SIGTERM can wait this long; a batch does not depend on it.
 _LOOK_EVERY_S = 0.2
@@ -64,24 +71,38 @@ class Supervisor:
         """End each view after the batch it is in. Safe to call from a signal handler."""
         self._stop.set()
 
-    def run(self, look: Callable[[list[Progress]], None]) -> list[Progress]:
-        """Until all views have ended; `look` is called on every round."""
+    def run(self, look: Callable[[list[Progress]], None], *, session: SparkSession | None = None) -> list[Progress]:
+        """Until all views have ended; `look` is called on every round.
+
+        A `session` that is given goes on after them; without one, a session is started here and stopped.
+        """
         with ExitStack() as held:
             for view in self.views:
-                held.enter_context(_only_runner(self._options.locks, view.definition.view))
+                held.enter_context(_only_runner(self._options.locks, view.name))
             look(self.progress)
-            session = build_session(
-                self._profile.spark, application=self._options.application, log_file=self._options.log_file
-            )
-            try:
-                for name in self._options.fresh:
-                    set_aside(session, self._checkpoint(name))
-                for view in self.views:
-                    view.start(session, until_caught_up=self._options.until_caught_up)
-                self._watch(look)
-            finally:
-                session.stop()
+            if session is None:
+                session = build_session(
+                    self._profile.spark, application=self._options.application, log_file=self._options.log_file
+                )
+                held.callback(session.stop)
+            else:
+                held.callback(self._end)
+            for view in self.views:
+                view.prepare(session)  # all of them: what is refused is refused before anything starts
+            for view in self.views:
+                if view.name in self._options.fresh:
+                    set_aside(session, view.checkpoint)
+            publish_vectors(self._online_url, self._profile.namespace, self._vectors())
+            for view in self.views:
+                view.start(session, until_caught_up=self._options.until_caught_up)
+            self._watch(look)
         return self.progress
+
+    def _end(self) -> None:
+        """What an error on the way left running in a session that goes on."""
+        for view in self.views:
+            if view.running:
+                view.stop()
 
     def _watch(self, look: Callable[[list[Progress]], None]) -> None:
         while any(view.running for view in self.views):
@@ -94,37 +115,54 @@ class Supervisor:
 
     def _view(self, name: str) -> RunningView:
         declared = self._catalog.view(name)
-        definition, topic = declared.__leftfold_definition__, declared.__leftfold_topic__
-        physical = self._profile.topic_name(topic.name, external=topic.external)
-        observed = self._engines.admin.topics([physical])
-        schemas = self._engines.registry.versions(subject_of(physical))
-        if physical not in observed or not schemas:
-            raise RunError(
-                "not-applied",
-                f"{name} reads topic {physical}, which {'has no schema' if physical in observed else 'does not exist'}",
-                why="a view needs its topic and the schema of its records",
-                fix="ask the topic's owner to create it with a schema" if topic.external else "leftfold apply --yes",
-                source=declared.__leftfold_source__,
-            )
+        topics = declared.reading.topics
+        physical = [self._profile.topic_name(t.name, external=t.external) for t in topics]
+        observed = self._engines.admin.topics(physical)
+        schemas: dict[int, str] = {}
+        for topic, topic_name in zip(topics, physical, strict=True):
+            found = self._engines.registry.versions(subject_of(topic_name)) if topic.format == "avro" else {}
+            schemas |= found
+            if topic_name not in observed or (topic.format == "avro" and not found):
+                lacks = "has no schema" if topic_name in observed else "does not exist"
+                raise RunError(
+                    "not-applied",
+                    f"{name} reads topic {topic_name}, which {lacks}",
+                    why="a view needs its topic and the schema of its records",
+                    fix="ask the topic's owner to create it with a schema"
+                    if topic.external
+                    else "leftfold apply --yes",
+                    source=declared.source,
+                )
         source = Source(
-            topic=physical,
-            partitions=observed[physical].partitions,
+            topics=tuple(physical),
+            partitions=tuple(observed[p].partitions for p in physical),
             kafka=self._engines.kafka,
-            reader_schema=avro_schema(topic.event, only=definition.fields()),
+            event=topics[0].event,
+            fields=_fields(declared),
+            format=topics[0].format,
             writer_schemas=schemas,
         )
         place = Place(
-            online_url=self._engines.online.url.get_secret_value(),
+            online_url=self._online_url,
             namespace=self._profile.namespace,
-            checkpoint=self._checkpoint(name),
+            checkpoints=self._options.checkpoints,
             log_file=str(self._options.log_file),
         )
-        return RunningView(definition, source, place, admin=self._engines.admin, registry=self._engines.registry)
+        return RunningView(declared, source, place, admin=self._engines.admin, registry=self._engines.registry)
 
-    def _checkpoint(self, view: str) -> str:
-        """One per definition: a changed definition never continues another's state."""
-        fingerprint = self._catalog.view(view).__leftfold_definition__.fingerprint
-        return f"{self._options.checkpoints}/{view}/{fingerprint}"
+    @property
+    def _online_url(self) -> str:
+        return self._engines.online.url.get_secret_value()
+
+    def _vectors(self) -> list[VectorDefinition]:
+        return [vector.__leftfold_definition__ for vector in self._catalog.vectors.values()]
+
+
+def _fields(declared: DeclaredView) -> frozenset[str]:
+    """What is decoded of a record: what the view reads, or all of it where a person's function decides that."""
+    if isinstance(declared.definition, View) or declared.reading.stream is not None:
+        return frozenset(fields_of(declared.reading.topics[0].event))
+    return frozenset(declared.definition.fields())
 
 
 @contextmanager

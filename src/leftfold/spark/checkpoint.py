@@ -8,16 +8,21 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from leftfold import clock
+from leftfold.spark.source import Offsets
 
 
-def end_offsets(session: SparkSession, checkpoint: str, batch: int) -> dict[int, int]:
-    """Where a batch ends in each partition: what Spark wrote down before it started the batch."""
-    files, path = _place(session, f"{checkpoint}/offsets/{batch}")
+def batch_offsets(session: SparkSession, checkpoint: str, batch: int) -> Offsets:
+    """Where a batch ends in each partition: what Spark wrote down before it started the batch.
+
+    Batch -1 ends where the first one starts.
+    """
+    file = f"{checkpoint}/offsets/{batch}" if batch >= 0 else f"{checkpoint}/sources/0/0"
+    files, path = _place(session, file)
     stream = files.open(path)
     text: str = _jvm(session).org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
     stream.close()
-    offsets: dict[str, dict[str, int]] = json.loads(text.splitlines()[-1])  # a version, settings, and the one source
-    return {int(partition): offset for topic in offsets.values() for partition, offset in topic.items()}
+    offsets = json.loads(text.splitlines()[-1])  # a version, settings, and the one source
+    return {topic: {int(p): offset for p, offset in partitions.items()} for topic, partitions in offsets.items()}
 
 
 def set_aside(session: SparkSession, checkpoint: str) -> str | None:

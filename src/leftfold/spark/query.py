@@ -5,17 +5,39 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from leftfold.fold.definition import Definition
-from leftfold.spark.compile import tiles
+from leftfold.fold.latest import Latest
 from leftfold.spark.source import Source, read_stream
 
 OnBatch = Callable[[DataFrame, int], None]
+
+
+class Job(Protocol):
+    """How Spark runs one view, of whichever kind."""
+
+    @property
+    def definition(self) -> Definition | Latest: ...
+    @property
+    def sweeps(self) -> bool:
+        """Whether there is state that the watermark sweeps."""
+
+    @property
+    def cumulative(self) -> bool:
+        """Whether ledger rows count from the build's start, or one batch only."""
+
+    @property
+    def rows_per_record(self) -> int | None:
+        """At most so many rows of a batch come from one record; None if nothing bounds them."""
+
+    def stream(self, records: DataFrame, delay: int, /) -> DataFrame: ...
+    def packed(self, batch: DataFrame, number: int, /) -> DataFrame:
+        """entity (null for a ledger row), store field, value."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +95,7 @@ class Query:
 
 def start_query(
     session: SparkSession,
-    definition: Definition,
+    job: Job,
     source: Source,
     *,
     delay: int,
@@ -85,8 +107,8 @@ def start_query(
     own = session.newSession()  # settings of one view never reach another
     own.conf.set("spark.sql.shuffle.partitions", str(session.conf.get("spark.sql.shuffle.partitions")))
     writer = (
-        tiles(read_stream(own, source), definition, delay=delay)
-        .writeStream.queryName(definition.view)
+        job.stream(read_stream(own, source), delay)
+        .writeStream.queryName(job.definition.view)
         .outputMode("update")
         .option("checkpointLocation", checkpoint)
         .foreachBatch(on_batch)

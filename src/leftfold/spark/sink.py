@@ -1,7 +1,8 @@
-"""One batch of a view into the online store, from the executors.
+"""One batch of a view into the online store.
 
-One action per batch: rows are gathered per entity and packed in Catalyst, written by mapInArrow, and only the ledger
-rows (at most four per partition) come back to the driver.
+One action per batch, and only the ledger rows (a few per partition) come back to the driver. Large batches are
+gathered per entity and written by the executors. A small one, bounded in rows and bytes, is written by the driver,
+which saves a shuffle and the start of Python workers.
 """
 
 from __future__ import annotations
@@ -15,14 +16,21 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 
-from leftfold.fold.columns import Column
-from leftfold.fold.definition import Definition
-from leftfold.fold.durations import SECOND
-from leftfold.store.layout import LedgerRow, row_ttl_s
+from leftfold.store.layout import LedgerRow
 from leftfold.store.writer import write_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+# What the driver takes: 5,000 rows of at most 4 kB each. Longer values are cut, and the batch goes the other way.
+DRIVER_ROWS = 5_000
+_DRIVER_BYTES = 4_096
+
+Tiles = Iterable[tuple[str | None, str, str]]
+
+
+class TooWideError(Exception):
+    """A row is too long for the driver's path; nothing was written."""
 
 
 @dataclass(frozen=True)
@@ -31,61 +39,64 @@ class Written:
     ledger: tuple[LedgerRow, ...]
 
 
-def write_batch(batch: DataFrame, definition: Definition, number: int, *, url: str, row_prefix: str) -> Written:
-    writer = partial(_write, url=url, row_prefix=row_prefix, ttl_s=row_ttl_s(definition))
-    results = pack(batch, definition, number).mapInArrow(writer, "tiles long, name string, entry string").collect()
-    ledger = [LedgerRow.parse(r["name"], r["entry"]) for r in results if r["name"] is not None]
-    return Written(sum(r["tiles"] for r in results), tuple(ledger))
+@dataclass(frozen=True)
+class Target:
+    """Where rows go."""
+
+    url: str
+    row_prefix: str
+    ttl_s: int  # 0 keeps rows
 
 
-def pack(batch: DataFrame, definition: Definition, number: int) -> DataFrame:
-    """entity (null for a ledger row), store field, value; all tiles of an entity side by side.
-
-    Written as SQL text: built from column objects, each batch would pay a hundred calls into the JVM.
-    """
-    index = "(unix_micros(tile_end) div step - 1)"
-    slots = " ".join(f"when {step} then {ring}" for step, ring in definition.rings.items())
-    partials = ", ".join(_json(f"p{i}", column) for i, column in enumerate(definition.columns))
-    field = f"concat_ws(':', step div {SECOND}, pmod({index}, case step {slots} end))"
-    value = f"concat('[', concat_ws(',', {index}, '{number}', {partials}), ']')"
-    counts = "concat_ws(':', records, newest_log, coalesce(newest_event, 0), newest_offset)"
-    return (
-        batch.selectExpr(
-            "if(step < 0, null, entity) as entity",
-            f"if(step < 0, concat(-step - 1, ':', entity), {field}) as name",
-            f"if(step < 0, {counts}, {value}) as value",
-        )
-        .repartition("entity")
-        .sortWithinPartitions("entity")
-    )
+def write_small(packed: DataFrame, target: Target) -> Written:
+    """By the driver. `packed` has at most DRIVER_ROWS rows; raises TooWideError before anything is written."""
+    cut = f"if(length(value) > {_DRIVER_BYTES}, null, value) as value"
+    rows = [tuple(row) for row in packed.selectExpr("entity", "name", cut).collect()]
+    if any(value is None for _, _, value in rows):
+        raise TooWideError
+    rows.sort(key=lambda row: (row[0] is not None, row[0]))
+    return _written(*_write(rows, target))
 
 
-def _json(name: str, column: Column) -> str:
-    if column.aggregate == "last" and column.kind == "string":
-        quoted = f"to_json(named_struct('v', {name}))"  # {"v":"…"}: Spark has no function that quotes a bare string
-        return f"if({name} is null, 'null', substring({quoted}, 6, length({quoted}) - 6))"
-    return f"coalesce(cast({name} as string), 'null')"
+def write_large(packed: DataFrame, target: Target) -> Written:
+    """By the executors: all tiles of an entity side by side, so that they are one atomic write."""
+    gathered = packed.repartition("entity").sortWithinPartitions("entity")
+    results = gathered.mapInArrow(
+        partial(_on_executor, target=target), "tiles long, name string, entry string"
+    ).collect()
+    ledger = [(r["name"], r["entry"]) for r in results if r["name"] is not None]
+    return _written(sum(r["tiles"] for r in results), ledger)
 
 
-def _write(batches: Iterable[pa.RecordBatch], *, url: str, row_prefix: str, ttl_s: int) -> Iterator[pa.RecordBatch]:
-    """On an executor: write rows, hand ledger rows back."""
-    import pyarrow as pa
+def counted_rows(ledger: DataFrame) -> tuple[LedgerRow, ...]:
+    """The few ledger rows of a batch that were counted on their own."""
+    return tuple(LedgerRow.parse(row["name"], row["value"]) for row in ledger.collect())
 
+
+def _written(tiles: int, ledger: Iterable[tuple[str, str]]) -> Written:
+    return Written(tiles, tuple(LedgerRow.parse(name, entry) for name, entry in ledger))
+
+
+def _write(tiles: Tiles, target: Target) -> tuple[int, list[tuple[str, str]]]:
+    """Write rows, hand ledger rows back. `tiles` are in order of their entity."""
     ledger: list[tuple[str, str]] = []
 
-    def tiles() -> Iterator[tuple[str | None, str, str]]:
-        for batch in batches:
-            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
-
     def rows() -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...]]]:
-        for entity, group in groupby(tiles(), key=itemgetter(0)):
+        for entity, group in groupby(tiles, key=itemgetter(0)):
             _, names, values = zip(*group, strict=True)
             if entity is None:
                 ledger.extend(zip(names, values, strict=True))
             else:
-                yield row_prefix + entity, names, values
+                yield target.row_prefix + entity, names, values
 
-    written = write_rows(url, rows(), ttl_s)
+    return write_rows(target.url, rows(), target.ttl_s), ledger
+
+
+def _on_executor(batches: Iterable[pa.RecordBatch], *, target: Target) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    tiles = (row for batch in batches for row in zip(*(c.to_pylist() for c in batch.columns), strict=True))
+    written, ledger = _write(tiles, target)
     names, values = zip(*ledger, strict=True) if ledger else ((), ())
     yield pa.RecordBatch.from_pydict(
         {

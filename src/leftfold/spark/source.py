@@ -1,68 +1,109 @@
-"""Records of a topic as a stream of decoded events, in Catalyst.
+"""Records of topics as rows of decoded events, in Catalyst.
 
-Reads every schema version of the topic into the declared shape. A schema id that is not known here stops the batch
+Reads every schema version of a topic into the declared shape. A schema id that is not known here stops the batch
 before any sink (`unknown_schema_id` finds it in the failure); bytes that are no record at all become rejects.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
+from typing import Literal
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
 from leftfold.settings import Kafka
+from leftfold.spark.json_decode import json_event
+from leftfold.spec.event import Event
 from leftfold.spec.framing import HEADER_BYTES, frame
+from leftfold.spec.schema import avro_schema
 
 # Offsets per batch and partition: about a second of work for one core, so that views take turns and a stop is quick.
 OFFSETS_PER_PARTITION = 50_000
+# A partition of one of several topics is one number, its slot: the topic's place in the list, and the partition.
+SLOTS_PER_TOPIC = 1 << 20
 _UNKNOWN_ID = "leftfold-unknown-schema-id:"
+
+Offsets = dict[str, dict[int, int]]  # by topic and partition
 
 
 @dataclass(frozen=True)
 class Source:
     """Where a view reads, and how its bytes are understood."""
 
-    topic: str
-    partitions: int
+    topics: tuple[str, ...]  # as the cluster names them, in the order of the view's origins
+    partitions: tuple[int, ...]
     kafka: Kafka
-    reader_schema: str
-    writer_schemas: Mapping[int, str]  # by id; all that the registry has for the topic
+    event: type[Event]
+    fields: frozenset[str]  # those that the view reads
+    format: Literal["avro", "json"]
+    writer_schemas: Mapping[int, str]  # by id; all that the registry has for the topics
     rejected_ids: frozenset[int] = frozenset()  # ids the registry never gave out: their records are rejects
 
 
 def read_stream(session: SparkSession, source: Source) -> DataFrame:
-    """partition, offset, log_time, broker_time (bool), event (a struct of nulls if it could not be decoded)."""
     options = {
-        **source.kafka.for_spark(),
-        "subscribe": source.topic,
+        **_common(source),
         "startingOffsets": "earliest",  # a view is a fold over the whole log
+        "maxOffsetsPerTrigger": str(OFFSETS_PER_PARTITION * sum(source.partitions)),
+    }
+    return _records(session.readStream.format("kafka").options(**options).load(), source)
+
+
+def read_range(session: SparkSession, source: Source, starts: Offsets, ends: Offsets) -> DataFrame:
+    """The same records again, as a batch: from `starts`, up to and without `ends`."""
+    options = {
+        **_common(source),
+        "startingOffsets": json.dumps({t: {p: starts[t].get(p, 0) for p in ends[t]} for t in ends}),
+        "endingOffsets": json.dumps(ends),
+    }
+    return _records(session.read.format("kafka").options(**options).load(), source)
+
+
+def _common(source: Source) -> dict[str, str]:
+    return {
+        **source.kafka.for_spark(),
+        "subscribe": ",".join(source.topics),
         "failOnDataLoss": "true",  # retention that overtakes a reader must stop it, not be skipped
         "kafka.isolation.level": "read_committed",  # records of an aborted transaction never happened
-        "maxOffsetsPerTrigger": str(OFFSETS_PER_PARTITION * source.partitions),
     }
-    records = session.readStream.format("kafka").options(**options).load()
+
+
+def _records(records: DataFrame, source: Source) -> DataFrame:
+    """slot, offset, key, deleted, log_time, by_broker, event (a struct of nulls if it could not be decoded)."""
+    place = reduce(
+        lambda case, topic: case.when(F.col("topic") == topic[1], F.lit(topic[0] * SLOTS_PER_TOPIC)),
+        list(enumerate(source.topics))[1:],
+        F.when(F.col("topic") == source.topics[0], F.lit(0)),
+    )
     return records.select(
-        "partition",
+        (F.col("partition") if len(source.topics) == 1 else place + F.col("partition")).alias("slot"),
         "offset",
+        "key",
+        F.col("value").isNull().alias("deleted"),
         F.col("timestamp").alias("log_time"),
-        (F.col("timestampType") == 1).alias("broker_time"),
+        (F.col("timestampType") == 1).alias("by_broker"),
         decoded(source).alias("event"),
     )
 
 
 def decoded(source: Source) -> Column:
+    if source.format == "json":
+        return json_event(source.event, source.fields)
+    schema = avro_schema(source.event, only=source.fields)
     header = F.expr(f"substring(value, 1, {HEADER_BYTES})")
     body = F.expr(f"substring(value, {HEADER_BYTES + 1}, greatest(length(value) - {HEADER_BYTES}, 0))")
     # Decoding nothing gives the struct of nulls that undecodable bytes give.
-    nothing = from_avro(F.lit(None).cast("binary"), source.reader_schema, {"mode": "PERMISSIVE"})
+    nothing = from_avro(F.lit(None).cast("binary"), schema, {"mode": "PERMISSIVE"})
     cases = None
     for schema_id, writer in sorted(source.writer_schemas.items(), reverse=True):  # newest first: most records
         mine = header == F.lit(frame(schema_id))
-        value = from_avro(body, writer, {"mode": "PERMISSIVE", "avroSchema": source.reader_schema})
+        value = from_avro(body, writer, {"mode": "PERMISSIVE", "avroSchema": schema})
         cases = F.when(mine, value) if cases is None else cases.when(mine, value)
     framed = (F.length("value") > HEADER_BYTES) & (F.expr("substring(value, 1, 1)") == F.lit(bytes(1)))
     refused = ~F.coalesce(framed, F.lit(False))

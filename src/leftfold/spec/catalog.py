@@ -7,43 +7,104 @@ from dataclasses import dataclass
 from typing import Any
 
 from leftfold.errors import DeclarationError, Source
+from leftfold.fold.definition import Definition
+from leftfold.fold.latest import Latest
+from leftfold.spec.code import code_fingerprint
 from leftfold.spec.features import Features
+from leftfold.spec.free import View
+from leftfold.spec.reading import Reading
+from leftfold.spec.table import Table
 from leftfold.spec.topic import Topic
+from leftfold.spec.vector import Vector
+
+
+@dataclass(frozen=True)
+class DeclaredView:
+    """A view of any kind. What a free view means is known only where its function can run."""
+
+    name: str
+    reading: Reading
+    definition: Definition | Latest | View
+    source: Source
+    declared: Any  # the class or function, as people hold it
+
+    @classmethod
+    def of(cls, declared: type[Features] | type[Table] | View) -> DeclaredView:
+        if isinstance(declared, View):
+            return cls(declared.name, declared.reading, declared, declared.source, declared)
+        definition = declared.__leftfold_definition__
+        return cls(definition.view, declared.__leftfold_reading__, definition, declared.__leftfold_source__, declared)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of its meaning; of a free view, whose plan only Spark knows, of its code."""
+        if isinstance(self.definition, View):
+            return code_fingerprint(self.definition.function, self.source)
+        return self.definition.fingerprint
+
+    @property
+    def summary(self) -> str:
+        """What it is, in a line."""
+        definition, read = self.definition, self.reading
+        of = read.stream.name if read.stream else ", ".join(t.name for t in read.topics)
+        if isinstance(definition, View):
+            return f"function of {of} by {', '.join(definition.by)}"
+        number = len(definition.visible)
+        noun = "feature" if isinstance(definition, Definition) else "column"
+        keys = ", ".join(k.name for k in definition.keys)
+        return f"{number} {noun}{'' if number == 1 else 's'} of {of} by {keys}"
 
 
 @dataclass(frozen=True)
 class Catalog:
     topics: dict[str, Topic[Any]]
-    views: dict[str, type[Features]]
+    views: dict[str, DeclaredView]
+    vectors: dict[str, type[Vector]]
 
     @classmethod
     def of(cls, declared: Iterable[Any]) -> tuple[Catalog, list[DeclarationError]]:
         """The catalog and everything wrong with it: all of it, not only the first."""
         topics: dict[str, Topic[Any]] = {}
-        views: dict[str, type[Features]] = {}
+        views: dict[str, DeclaredView] = {}
+        vectors: dict[str, type[Vector]] = {}
+        sources: dict[tuple[str, str], tuple[Any, Source]] = {}
         problems: list[DeclarationError] = []
         for declaration in declared:
-            if isinstance(declaration, Topic):
-                if (first := topics.setdefault(declaration.name, declaration)) is not declaration:
-                    problems.append(_duplicate("topic", declaration.name, declaration.source, first.source))
+            kind, name, source = _described(declaration)
+            first, where = sources.setdefault((kind, name), (declaration, source))
+            if first is not declaration:
+                problems.append(_duplicate(kind, name, source, where))
+            elif isinstance(declaration, Topic):
+                topics[name] = declaration
+            elif isinstance(declaration, type) and issubclass(declaration, Vector):
+                vectors[name] = declaration
             else:
-                name = declaration.__leftfold_definition__.view
-                if (before := views.setdefault(name, declaration)) is not declaration:
-                    source, earlier = declaration.__leftfold_source__, before.__leftfold_source__
-                    problems.append(_duplicate("view", name, source, earlier))
+                views[name] = DeclaredView.of(declaration)
         for view in views.values():  # a topic that was declared elsewhere belongs to whoever reads it
-            topics.setdefault(view.__leftfold_topic__.name, view.__leftfold_topic__)
-        return cls(topics, views), problems
+            for topic in view.reading.topics:
+                topics.setdefault(topic.name, topic)
+        return cls(topics, views, vectors), problems
 
     def topic(self, name: str) -> Topic[Any]:
         if name not in self.topics:
             raise _unknown("topic", name, list(self.topics))
         return self.topics[name]
 
-    def view(self, name: str) -> type[Features]:
+    def view(self, name: str) -> DeclaredView:
         if name not in self.views:
             raise _unknown("view", name, list(self.views))
         return self.views[name]
+
+
+def _described(declaration: Any) -> tuple[str, str, Source]:
+    """A vector is read by name as a view is, so the two share their names."""
+    if isinstance(declaration, Topic):
+        return "topic", declaration.name, declaration.source
+    if isinstance(declaration, View):
+        return "view", declaration.name, declaration.source
+    definition = declaration.__leftfold_definition__
+    name = definition.name if issubclass(declaration, Vector) else definition.view
+    return "view", name, declaration.__leftfold_source__
 
 
 def _unknown(kind: str, name: str, known: list[str]) -> DeclarationError:

@@ -22,6 +22,7 @@ from pydantic_core import PydanticUndefined
 from leftfold.errors import DeclarationError, Source, caller
 from leftfold.fold.expressions import Compare, Expression, FieldRef, Length, to_micros
 from leftfold.fold.values import Kind
+from leftfold.spec.rows import html_table
 
 _KINDS: dict[Any, Kind] = {
     str: "string",
@@ -103,6 +104,9 @@ class Event(BaseModel, metaclass=EventMeta):
         return {
             name: to_micros(value) if isinstance(value, datetime) else value for name, value in self.__dict__.items()
         }
+
+    def _repr_html_(self) -> str:
+        return html_table((), ((n, repr(v)) for n, v in self.__dict__.items()), caption=type(self).__name__)
 
 
 def fields_of(event: type[Event]) -> dict[str, EventField]:

@@ -5,57 +5,58 @@ The class compiles to a `fold.Definition`, which is all that any engine ever see
 
 from __future__ import annotations
 
-import copy
-import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 from leftfold.errors import DeclarationError, Source, caller
-from leftfold.fold import expressions
-from leftfold.fold.columns import Aggregate, Column
-from leftfold.fold.compute import compute
-from leftfold.fold.definition import Definition, Key, Windowed
+from leftfold.fold import columns, derived, expressions
+from leftfold.fold.columns import Column
+from leftfold.fold.compute import compute, happened
+from leftfold.fold.definition import Definition, Derived, Windowed
+from leftfold.fold.definition import Feature as FoldFeature
+from leftfold.fold.derived import Node
 from leftfold.fold.durations import SECOND
 from leftfold.fold.expressions import FieldRef, to_micros
-from leftfold.fold.values import KEY_KINDS
+from leftfold.fold.values import Kind, is_number
 from leftfold.spec import collector
-from leftfold.spec.aggregates import Feature
+from leftfold.spec.aggregates import Asked, AskedAggregate, Feature, Formula, Taken
 from leftfold.spec.event import Event, fields_of, reference
-from leftfold.spec.keys import key_values
-from leftfold.spec.topic import Topic
+from leftfold.spec.keys import declared_keys, key_values
+from leftfold.spec.names import check_name, check_view_name, snake
+from leftfold.spec.reading import Reading, reading
+from leftfold.spec.rows import Row, make_row
 
 # An event may be stamped this far ahead of the broker's clock; clocks kept by NTP stay well within it.
 FUTURE_TOLERANCE = 60 * SECOND
 
+_NUMBERS: tuple[Kind, ...] = ("int", "float")
+_SCALARS: tuple[Kind, ...] = ("string", "int", "float", "bool", "datetime")
+_TAKES: dict[AskedAggregate, tuple[Kind, ...]] = {
+    "sum": _NUMBERS,
+    "mean": _NUMBERS,
+    "min": (*_NUMBERS, "datetime"),
+    "max": (*_NUMBERS, "datetime"),
+    "last": _SCALARS,
+    "last_n": _SCALARS,
+    "distinct": ("string", "int", "datetime"),
+}
 
-@dataclass(frozen=True)
-class Provenance:
-    """Which build and batch of a view a value was read from: enough to compute it again."""
 
-    view: str
-    build: str
-    batch: int
-
-
-class Features:
+class Features(Row):
     """Base of a view of windowed features. A read gives an instance: each feature a plain value."""
 
     __leftfold_definition__: ClassVar[Definition]
-    __leftfold_topic__: ClassVar[Topic[Any]]
+    __leftfold_reading__: ClassVar[Reading]
     __leftfold_source__: ClassVar[Source]
 
-    found: bool  # False if the store has never seen this entity
-    read_at: datetime
-    provenance: Provenance | None  # None for a row that was computed, not read
-
-    def __init_subclass__(cls, *, of: Topic[Any], by: Any, name: str | None = None, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
+    def __init_subclass__(cls, *, of: Any, by: Any, name: str | None = None) -> None:
+        super().__init_subclass__()
         source = caller()
         cls.__leftfold_source__ = source
-        cls.__leftfold_topic__ = of
-        cls.__leftfold_definition__ = _define(cls, of, by, name or _snake(cls.__name__), source)
+        cls.__leftfold_reading__ = reading(cls.__name__, of, source)
+        cls.__leftfold_definition__ = _define(cls, by, check_view_name(name or snake(cls.__name__), source))
+        cls.__leftfold_names__ = cls.__leftfold_definition__.visible
         collector.declare(cls, source.file)
 
     @classmethod
@@ -76,7 +77,7 @@ class Features:
             )
         entities = {tuple(r[k.name] for k in definition.keys) for r in rows}
         if key:
-            wanted = key_values(definition, key)
+            wanted = key_values(definition.view, definition.keys, key)
         elif len(entities) == 1:
             (wanted,) = entities
         else:
@@ -88,59 +89,32 @@ class Features:
                 source=caller(),
             )
         mine = [r for r in rows if tuple(r[k.name] for k in definition.keys) == wanted]
-        values = compute(definition, mine, to_micros(at))
-        return make_row(cls, values, found=bool(mine), read_at=at, provenance=None)
-
-    def __repr__(self) -> str:
-        values = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in type(self).__leftfold_definition__.features)
-        return f"{type(self).__name__}({values})"
+        moment = to_micros(at)
+        values, found = compute(definition, mine, moment), happened(definition, mine, moment)
+        return make_row(cls, values, found=found, read_at=at, provenance=())
 
 
 def _own(view: type[Features], event: Event) -> Event:
-    expected = view.__leftfold_topic__.event
+    expected = view.__leftfold_reading__.event
     if not isinstance(event, expected):
         raise DeclarationError(
             "wrong-event",
             f"{view.__name__} folds {expected.__name__}, not {type(event).__name__}",
-            why=f"its topic {view.__leftfold_topic__.name} holds {expected.__name__}",
+            why=f"what it reads holds {expected.__name__}",
             fix=f"give events of type {expected.__name__}",
             source=caller(),
         )
     return event
 
 
-_VIEW_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,199}")
-_RESERVED = frozenset({"found", "read_at", "provenance", "compute", "values"})
-R = TypeVar("R", bound=Features)
-
-
-def make_row(
-    view: type[R], values: Mapping[str, Any], *, found: bool, read_at: datetime, provenance: Provenance | None
-) -> R:
-    row = view.__new__(view)
-    row.__dict__.update(values, found=found, read_at=read_at, provenance=provenance)
-    return row
-
-
-def _define(cls: type[Features], of: Any, by: Any, name: str, source: Source) -> Definition:
-    if not isinstance(of, Topic):
-        raise DeclarationError(
-            "not-a-topic",
-            f"{cls.__name__} is declared of={of!r}",
-            why="features are folded from the records of a topic",
-            fix="pass a lf.Topic as of=",
-            source=source,
-        )
-    if not _VIEW_NAME.fullmatch(name):
-        raise DeclarationError(
-            "view-name",
-            f"{name!r} cannot name a view",
-            why="the name is part of store keys and of the checkpoint's path: letters, digits, '.', '_' and '-'",
-            fix="choose such a name, for example user_activity",
-            source=source,
-        )
-    features = {n: f for n, f in vars(cls).items() if isinstance(f, Feature)}
-    if not features:
+def _define(cls: type[Features], by: Any, name: str) -> Definition:
+    read, source = cls.__leftfold_reading__, cls.__leftfold_source__
+    declared = {
+        n: Feature[Any](Taken(f), source) if isinstance(f, FieldRef) else f
+        for n, f in vars(cls).items()
+        if isinstance(f, Feature | FieldRef)
+    }
+    if not declared:
         raise DeclarationError(
             "no-features",
             f"{cls.__name__} declares no feature",
@@ -148,109 +122,166 @@ def _define(cls: type[Features], of: Any, by: Any, name: str, source: Source) ->
             fix='add one, for example clicks_1h = lf.count("1h")',
             source=source,
         )
-    columns: dict[str, Column] = {}
-    windowed = []
-    for feature_name, feature in features.items():
-        if feature_name in _RESERVED or feature_name.startswith("_"):
-            raise DeclarationError(
-                "reserved-name",
-                f"{cls.__name__}.{feature_name} cannot be the name of a feature",
-                why="a row that was read uses it for itself",
-                fix=f"choose another name; taken are {', '.join(sorted(_RESERVED))} and names that start with _",
-                source=feature.source,
-            )
-        if hasattr(feature, "owner") or feature.name != feature_name:
-            feature = copy.copy(feature)  # noqa: PLW2901 # used in another class too: each binds its own
-            feature.name = feature_name
-            setattr(cls, feature_name, feature)
-        feature.owner = cls
-        column = _column(of, feature)
-        columns.setdefault(_canonical(column), column)
-        index = list(columns).index(_canonical(column))
-        windowed.append(Windowed(feature_name, index, feature.asked.window, feature.asked.step))
-    rules = tuple(rule for field in fields_of(of.event).values() for rule in field.rules)
+    compiled = _Compiled(read)
+    for feature_name, feature in declared.items():
+        check_name(cls.__name__, feature_name, feature.source)
+        bound = feature.bound(cls, feature_name)
+        setattr(cls, feature_name, bound)
+        compiled.add(feature_name, feature)
+    time = read.topics[0].time
+    assert time is not None, "reading() refuses a topic that is compacted; any other has a time"
+    rules = tuple(rule for field in fields_of(read.topics[0].event).values() for rule in field.rules)
     return Definition(
         view=name,
-        topic=of.name,
-        time=of.time.name,
-        keys=_keys(cls, of, by if isinstance(by, tuple) else (by,), source),
-        lateness=of.lateness,
+        origins=read.origins,
+        stream=None if read.stream is None else read.stream.fingerprint,
+        time=time.name,
+        keys=declared_keys(cls.__name__, read.event, by, source),
         future=FUTURE_TOLERANCE,
-        rules=tuple(replace_event(rule) for rule in rules),
-        columns=tuple(columns.values()),
-        features=tuple(windowed),
+        rules=tuple(nameless(rule) for rule in rules),
+        columns=tuple(compiled.columns),
+        features=tuple(compiled.features),
     )
 
 
-def replace_event(expression: expressions.Expression) -> expressions.Expression:
+def nameless(expression: expressions.Expression) -> expressions.Expression:
     """A definition holds names, not classes: what a reader gets from the store is equal to what was declared."""
     return expressions.from_json(expressions.to_json(expression))
 
 
-def _canonical(column: Column) -> str:
-    return repr(column.as_json())
+class _Compiled:
+    """Columns and features as they are gathered from a class; equal columns are kept once."""
 
+    def __init__(self, read: Reading) -> None:
+        self._event = read.event
+        self._streamed = read.stream is not None
+        self._names: dict[int, str] = {}  # by the identity of the feature a person wrote
+        self._kinds: dict[str, Kind | None] = {}  # None: not a number, so not for arithmetic
+        self.columns: list[Column] = []
+        self.features: list[FoldFeature] = []
 
-def _column(topic: Topic[Any], feature: Feature[Any]) -> Column:
-    asked = feature.asked
-    where = None
-    if asked.where is not None:
+    def add(self, name: str, feature: Feature[Any]) -> None:
+        asked = feature.asked
+        if isinstance(asked, Formula):
+            node = self._node(name, asked, feature.source)
+            self._kinds[name] = derived.kind_of(node, {n: k for n, k in self._kinds.items() if k is not None})
+            kept: FoldFeature = Derived(name, node, self._default(feature, self._kinds[name] or "float"))
+        elif isinstance(asked, Asked):
+            indexes = tuple(self._column(c) for c in self._columns(asked, feature.source))
+            kind = self._kind(asked, self.columns[indexes[0]])
+            self._kinds[name] = kind if kind in _NUMBERS and asked.aggregate != "last_n" else None
+            default = self._default(feature, kind)
+            kept = Windowed(name, indexes, asked.window, asked.step, asked.ttl, default)
+        else:
+            raise DeclarationError(
+                "column-of-a-table",
+                f"{name} takes a field as it is",
+                why="a view of windows aggregates events; the newest row of a key is a Table's",
+                fix="write an aggregate, such as lf.last(field, window), or declare a lf.Table",
+                source=feature.source,
+            )
+        self._names[id(feature)] = name
+        self.features.append(kept)
+
+    def _kind(self, asked: Asked, column: Column) -> Kind:
+        if asked.aggregate in ("count", "distinct"):
+            return "int"
+        return "float" if asked.aggregate == "mean" else column.kind
+
+    def _default(self, feature: Feature[Any], kind: Kind) -> Any:
+        listed = isinstance(feature.asked, Asked) and feature.asked.aggregate == "last_n"
+        return checked_default(feature, kind, listed=listed)
+
+    def _node(self, name: str, formula: Formula, source: Source) -> Node:
+        left, right = (self._side(name, side, source) for side in (formula.left, formula.right))
+        return derived.Arithmetic(formula.op, left, right)
+
+    def _side(self, name: str, side: Feature[Any] | int | float, source: Source) -> Node:
+        if not isinstance(side, Feature):
+            return derived.Constant(side)
+        if id(side) in self._names:
+            known = self._names[id(side)]
+            if self._kinds[known] is None:
+                raise DeclarationError(
+                    "formula-kinds",
+                    f"{known} stands in the formula of {name}, and is no number",
+                    why="a derived feature is arithmetic of features and numbers",
+                    fix="use a count, a sum, a mean, or another feature that is a number",
+                    source=source,
+                )
+            return derived.Value(known)
+        if hasattr(side, "owner"):
+            raise DeclarationError(
+                "feature-of-other-view",
+                f"{side.name} stands in the formula of {name}, and belongs to {side.owner.__name__}",
+                why="a derived feature is computed from one entity's row of one view",
+                fix="declare it here too, or combine them where both are read, in a Vector",
+                source=source,
+            )
+        hidden = f".{name}.{len(self.features)}"
+        self.add(hidden, side)
+        return self._side(name, side, source)
+
+    def _column(self, column: Column) -> int:
+        if column not in self.columns:
+            self.columns.append(column)
+        return self.columns.index(column)
+
+    def _columns(self, asked: Asked, source: Source) -> tuple[Column, ...]:
+        where = self._where(asked, source)
+        if asked.aggregate == "count":
+            return (Column("count", None, "int", where),)
+        field = reference(self._event, asked.field, option=asked.aggregate, source=source)
+        allowed = _TAKES[asked.aggregate]
+        if field.kind not in allowed or fields_of(self._event)[field.name].repeated:
+            raise DeclarationError(
+                "aggregate-kind",
+                f"{asked.aggregate} of {self._event.__name__}.{field.name}, which is {field.kind}",
+                why=f"{asked.aggregate} takes a field of kind {', '.join(allowed)}",
+                fix="choose a field of such a kind",
+                source=source,
+            )
+        scale = asked.scale if field.kind == "float" else 0
+        if asked.aggregate == "mean":
+            # Where it is always there, it is counted as events are. A stream's function may leave anything out.
+            always = not self._streamed and not fields_of(self._event)[field.name].optional
+            counted = None if always else field.name
+            return Column("sum", field.name, field.kind, where, scale), Column("count", counted, "int", where)
+        plain: columns.Aggregate = asked.aggregate
+        return (Column(plain, field.name, field.kind, where, scale, asked.size),)
+
+    def _where(self, asked: Asked, source: Source) -> expressions.Expression | None:
+        if asked.where is None:
+            return None
         for compared in expressions.references(asked.where):
-            name = reference(topic.event, compared, option="where", source=feature.source).name
-            if fields_of(topic.event)[name].repeated:
+            name = reference(self._event, compared, option="where", source=source).name
+            if fields_of(self._event)[name].repeated:
                 raise DeclarationError(
                     "condition-kinds",
                     f"{name} is a list",
                     why="a condition compares one value with another",
                     fix="compare a field that holds one value",
-                    source=feature.source,
+                    source=source,
                 )
-        where = replace_event(asked.where)
-    if asked.aggregate == "count":
-        return Column("count", None, "int", where)
-    field = reference(topic.event, asked.field, option=asked.aggregate, source=feature.source)
-    _check_kind(topic, asked.aggregate, field, feature.source)
-    return Column(asked.aggregate, field.name, field.kind, where, asked.scale if field.kind == "float" else 0)
+        return nameless(asked.where)
 
 
-def _check_kind(topic: Topic[Any], aggregate: Aggregate, field: FieldRef, source: Source) -> None:
-    allowed = ("int", "float") if aggregate == "sum" else ("string", "int", "float", "bool", "datetime")
-    if field.kind not in allowed or fields_of(topic.event)[field.name].repeated:
+def checked_default(feature: Feature[Any], kind: Kind, *, listed: bool = False) -> Any:
+    """A default as JSON keeps it, if it is of the feature's own kind."""
+    value = feature.fallback
+    if value is None:
+        return None
+    if kind == "float" and type(value) is int and is_number(value):
+        return float(value)
+    if kind == "datetime" and isinstance(value, datetime) and value.tzinfo is not None:
+        return to_micros(value)
+    types: dict[Kind, type] = {"string": str, "int": int, "float": float, "bool": bool}
+    if listed or type(value) is not types.get(kind) or (kind in _NUMBERS and not is_number(value)):
         raise DeclarationError(
-            "aggregate-kind",
-            f"{aggregate} of {topic.event.__name__}.{field.name}, which is {field.kind}",
-            why=f"{aggregate} takes a field of kind {', '.join(allowed)}",
-            fix="choose a field of such a kind",
-            source=source,
+            "default-kind",
+            f"{getattr(feature, 'name', 'a feature')} has the default {value!r}",
+            why="an empty list stands for nothing already" if listed else f"the feature is {kind}",
+            fix="leave .default() out" if listed else f"give a default of kind {kind}",
+            source=feature.source,
         )
-
-
-def _keys(cls: type[Features], topic: Topic[Any], by: tuple[Any, ...], source: Source) -> tuple[Key, ...]:
-    keys = tuple(_key(cls, topic, k, source) for k in by)
-    if not keys or len(set(keys)) < len(keys):
-        raise DeclarationError(
-            "by-kind",
-            f"{cls.__name__} is keyed by {', '.join(k.name for k in keys) or 'nothing'}",
-            why="a row is looked up by its key, each part once",
-            fix="use one or several different required str or int fields",
-            source=source,
-        )
-    return keys
-
-
-def _key(cls: type[Features], topic: Topic[Any], by: Any, source: Source) -> Key:
-    field = reference(topic.event, by, option="by", source=source)
-    info = fields_of(topic.event)[field.name]
-    if field.kind not in KEY_KINDS or info.optional or info.repeated:
-        raise DeclarationError(
-            "by-kind",
-            f"{cls.__name__} is keyed by {field.name}, which is {field.kind}",
-            why="a row is looked up by the text of its key, so that must be one thing, and never missing",
-            fix="use a required str or int field",
-            source=source,
-        )
-    return Key(field.name, field.kind)
-
-
-def _snake(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+    return value

@@ -26,13 +26,15 @@ def synthetic(topic: Topic[Any], count: int, *, seed: int) -> Iterator[dict[str,
     """`count` records as dicts. Times are relative to now: a share lags by up to 80 % of the topic's lateness."""
     chance = random.Random(seed)
     fields = fields_of(topic.event).values()
-    others = {f.name: _maker(f, chance) for f in fields if f.name != topic.time.name}
+    time = topic.time.name if topic.time is not None else None
+    others = {f.name: _maker(f, chance) for f in fields if f.name != time}
     longest_s = topic.lateness * 0.8 / 1e6
     for _ in range(count):
         record = {name: make() for name, make in others.items()}
-        out_of_order = chance.random() < OUT_OF_ORDER
-        delay_s = chance.uniform(0, longest_s) if out_of_order else chance.uniform(0, _USUAL_DELAY_S)
-        record[topic.time.name] = from_micros(clock.now_us()) - timedelta(seconds=delay_s)
+        if time is not None:
+            out_of_order = chance.random() < OUT_OF_ORDER
+            delay_s = chance.uniform(0, longest_s) if out_of_order else chance.uniform(0, _USUAL_DELAY_S)
+            record[time] = from_micros(clock.now_us()) - timedelta(seconds=delay_s)
         yield record
 
 

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-import math
-import re
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar, overload
 
-from leftfold.errors import DeclarationError, Source, caller
-from leftfold.fold.durations import Duration, micros
+from leftfold.errors import Source, caller
+from leftfold.fold.durations import Duration, micros, text
 from leftfold.fold.expressions import FieldRef
-from leftfold.fold.values import KEY_KINDS, entity_text
 from leftfold.spec import collector
-from leftfold.spec.event import Event, fields_of, reference
+from leftfold.spec.event import Event, reference
+from leftfold.spec.rows import html_table
+from leftfold.spec.topic_options import (
+    FORMATS,
+    LOG_TIMES,
+    checked_compatibility,
+    checked_event,
+    checked_keys,
+    checked_name,
+    checked_replication,
+    checked_retention,
+    checked_time,
+    one_of,
+    partition_count,
+)
 
 E_co = TypeVar("E_co", bound=Event, covariant=True)
-
-# A reader keeps up with about this many records a second per partition; the number of partitions is for ever, so a
-# topic never starts with fewer than six.
-RECORDS_PER_PARTITION = 50_000
-FEWEST_PARTITIONS = 6
-# What Kafka accepts as a topic name, less the room a namespace prefix needs.
-_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,199}")
-_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([km]?)/s", re.IGNORECASE)
-COMPATIBILITIES = (*(a + b for a in ("BACKWARD", "FORWARD", "FULL") for b in ("", "_TRANSITIVE")), "NONE")
+Format = Literal["avro", "json"]
+LogTime = Literal["broker", "producer"]
 
 
 @dataclass(frozen=True, init=False, eq=False)
@@ -31,21 +35,29 @@ class Topic(Generic[E_co]):
     """A log of one event type.
 
     `lateness` belongs to the topic: a record is late if it reached the log more than that after its event time.
+    With `log_time="producer"` each record carries its producer's time instead of the broker's: a producer's clock then
+    decides what is late.
+    With `compacted=True` Kafka keeps the newest record of every key, for tables; then `time` may be left out.
+    With `format="json"` records are JSON objects without a registered schema.
     With `external=True` somebody else creates and configures the topic; Leftfold only reads and writes records.
     """
 
     name: str
     event: type[Event]
     key: tuple[FieldRef, ...]
-    time: FieldRef
+    time: FieldRef | None  # None only if compacted
     partitions: int
-    retention: int
+    retention: int | None  # None if compacted
     lateness: int
     replication: int
     compatibility: str
+    format: Format
+    log_time: LogTime
+    compacted: bool
     external: bool
     source: Source = field(compare=False)
 
+    @overload
     def __init__(
         self,
         name: str,
@@ -55,24 +67,67 @@ class Topic(Generic[E_co]):
         time: Any,
         partitions: int | None = None,
         rate: str | None = None,
-        retention: Duration = "7d",
+        retention: Duration | None = None,
         lateness: Duration = "10m",
         replication: int = 3,
-        compatibility: str = "FULL_TRANSITIVE",
+        compatibility: str | None = None,
+        format: Format = "avro",
+        log_time: LogTime = "broker",
+        compacted: Literal[False] = False,
+        external: bool = False,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        name: str,
+        event: type[E_co],
+        *,
+        key: Any,
+        time: Any = None,
+        partitions: int | None = None,
+        rate: str | None = None,
+        lateness: Duration = "10m",
+        replication: int = 3,
+        compatibility: str | None = None,
+        format: Format = "avro",
+        log_time: LogTime = "broker",
+        compacted: Literal[True],
+        external: bool = False,
+    ) -> None: ...
+    def __init__(
+        self,
+        name: str,
+        event: type[E_co],
+        *,
+        key: Any,
+        time: Any = None,
+        partitions: int | None = None,
+        rate: str | None = None,
+        retention: Duration | None = None,
+        lateness: Duration = "10m",
+        replication: int = 3,
+        compatibility: str | None = None,
+        format: Format = "avro",
+        log_time: LogTime = "broker",
+        compacted: bool = False,
         external: bool = False,
     ) -> None:
         source = caller()
         keys = key if isinstance(key, tuple) else (key,)
+        format = one_of(name, "format", format, known=FORMATS, source=source)
         values = {
-            "name": _checked_name(name, source),
-            "event": _checked_event(name, event, source),
-            "key": _checked_keys(name, tuple(reference(event, k, option="key", source=source) for k in keys), source),
-            "time": _checked_time(name, reference(event, time, option="time", source=source), source),
-            "partitions": _partitions(name, partitions, rate, source),
-            "retention": micros(retention, option="retention", source=source),
+            "name": checked_name(name, source),
+            "event": checked_event(name, event, source),
+            "key": checked_keys(name, tuple(reference(event, k, option="key", source=source) for k in keys), source),
+            "time": checked_time(name, event, time, source, compacted=compacted),
+            "partitions": partition_count(name, partitions, rate, source),
+            "retention": checked_retention(name, retention, source, compacted=compacted),
             "lateness": micros(lateness, option="lateness", source=source),
-            "replication": _checked_replication(name, replication, source),
-            "compatibility": _checked_compatibility(name, compatibility, source),
+            "replication": checked_replication(name, replication, source),
+            "compatibility": checked_compatibility(name, compatibility, source, registered=format == "avro"),
+            "format": format,
+            "log_time": one_of(name, "log_time", log_time, known=LOG_TIMES, source=source),
+            "compacted": compacted,
             "external": external,
             "source": source,
         }
@@ -80,142 +135,29 @@ class Topic(Generic[E_co]):
             object.__setattr__(self, attribute, value)
         collector.declare(self, source.file)
 
+    def _repr_html_(self) -> str:
+        kept = "the newest record of each key" if self.retention is None else text(self.retention)
+        rows = {
+            "event": self.event.__name__,
+            "key": ", ".join(k.name for k in self.key),
+            "time": "" if self.time is None else self.time.name,
+            "lateness": text(self.lateness),
+            "kept": kept,
+            "partitions": str(self.partitions),
+            "format": self.format,
+            "log time": f"the {self.log_time}'s",
+            "owner": "somebody else" if self.external else "this project",
+        }
+        return html_table((), rows.items(), caption=f"topic {self.name}")
+
     def _identity(self) -> tuple[Any, ...]:
-        own = (self.name, self.event, tuple(k.name for k in self.key), self.time.name, self.partitions)
-        return (*own, self.retention, self.lateness, self.replication, self.compatibility, self.external)
+        time = self.time.name if self.time is not None else None
+        own = (self.name, self.event, tuple(k.name for k in self.key), time, self.format, self.log_time)
+        kept = (self.partitions, self.retention, self.compacted, self.replication)
+        return (*own, *kept, self.lateness, self.compatibility, self.external)
 
     def __eq__(self, other: object) -> bool:  # by hand: == of a field builds a condition
         return isinstance(other, Topic) and self._identity() == other._identity()
 
     def __hash__(self) -> int:
         return hash(self._identity())
-
-    def key_of(self, event: Event) -> bytes:
-        return entity_text([getattr(event, k.name) for k in self.key]).encode()
-
-
-def _checked_name(name: str, source: Source) -> str:
-    if not _NAME.fullmatch(name):
-        raise DeclarationError(
-            "topic-name",
-            f"{name!r} cannot name a topic",
-            why="Kafka allows letters, digits, '.', '_' and '-', up to 200 characters with room for a namespace",
-            fix="choose such a name, for example clicks or shop.clicks",
-            source=source,
-        )
-    return name
-
-
-def _checked_event(name: str, event: Any, source: Source) -> type[Event]:
-    if isinstance(event, type) and issubclass(event, Event) and event is not Event:
-        return event
-    raise DeclarationError(
-        "not-an-event",
-        f"topic {name} was given {event!r} as its event",
-        why="a topic holds records of one declared type",
-        fix="declare `class Click(lf.Event)` and pass Click",
-        source=source,
-    )
-
-
-def _checked_keys(name: str, keys: tuple[FieldRef, ...], source: Source) -> tuple[FieldRef, ...]:
-    if not keys:
-        raise DeclarationError(
-            "key-kind",
-            f"topic {name} is keyed by nothing",
-            why="a key decides a record's partition, and keeps the records of one entity in order",
-            fix="key the topic by a required str or int field",
-            source=source,
-        )
-    return tuple(_checked_key(name, key, source) for key in keys)
-
-
-def _checked_key(name: str, key: FieldRef, source: Source) -> FieldRef:
-    info = fields_of(key.event)[key.name]  # type: ignore[arg-type] # reference() returns a field of an Event
-    if key.kind not in KEY_KINDS or info.optional or info.repeated:
-        raise DeclarationError(
-            "key-kind",
-            f"topic {name} is keyed by {key.name}, which is {_kind_text(info)}",
-            why="a key decides a record's partition, so its text must be the same from every writer, and never missing",
-            fix="key the topic by a required str or int field",
-            source=source,
-        )
-    return key
-
-
-def _checked_time(name: str, time: FieldRef, source: Source) -> FieldRef:
-    info = fields_of(time.event)[time.name]  # type: ignore[arg-type] # as above
-    if time.kind != "datetime" or info.optional or info.repeated:
-        raise DeclarationError(
-            "time-kind",
-            f"topic {name} takes its event time from {time.name}, which is {_kind_text(info)}",
-            why="every record needs the moment it happened",
-            fix="name a required datetime field",
-            source=source,
-        )
-    return time
-
-
-def _kind_text(info: Any) -> str:
-    return f"{'optional ' if info.optional else ''}{'a list of ' if info.repeated else ''}{info.kind}"
-
-
-def _partitions(name: str, partitions: int | None, rate: str | None, source: Source) -> int:
-    if partitions is not None and rate is not None:
-        raise DeclarationError(
-            "partitions-and-rate",
-            f"topic {name} has both partitions= and rate=",
-            why="the rate is there to choose the number of partitions",
-            fix="give one of the two",
-            source=source,
-        )
-    if partitions is not None:
-        return _in_range(name, partitions, source)
-    if rate is None:
-        return FEWEST_PARTITIONS
-    if not (match := _RATE.fullmatch(rate.strip())):
-        raise DeclarationError(
-            "bad-rate",
-            f"topic {name}: rate={rate!r} is not a rate",
-            why="a rate is a number of records a second, with k or m for thousands and millions",
-            fix='write for example rate="20k/s"',
-            source=source,
-        )
-    per_second = float(match[1]) * {"": 1, "k": 1_000, "m": 1_000_000}[match[2].lower()]
-    return _in_range(name, max(FEWEST_PARTITIONS, math.ceil(per_second / RECORDS_PER_PARTITION)), source)
-
-
-def _in_range(name: str, partitions: int, source: Source) -> int:
-    if not 1 <= partitions <= 4_000:
-        raise DeclarationError(
-            "partitions-range",
-            f"topic {name} asks for {partitions} partitions",
-            why="a broker carries about 4,000 partitions, and a topic needs one",
-            fix="choose from 1 to 4000; about one for every 50,000 records a second",
-            source=source,
-        )
-    return partitions
-
-
-def _checked_replication(name: str, replication: int, source: Source) -> int:
-    if replication < 1:
-        raise DeclarationError(
-            "replication-range",
-            f"topic {name} asks for {replication} replicas",
-            why="a record must be kept somewhere",
-            fix="leave replication= out (3), or use 1 for data you can lose",
-            source=source,
-        )
-    return replication
-
-
-def _checked_compatibility(name: str, compatibility: str, source: Source) -> str:
-    if compatibility not in COMPATIBILITIES:
-        raise DeclarationError(
-            "bad-compatibility",
-            f"topic {name}: compatibility={compatibility!r} is unknown",
-            why=f"a registry knows {', '.join(COMPATIBILITIES)}",
-            fix="leave it out: FULL_TRANSITIVE lets every reader read every record, old or new",
-            source=source,
-        )
-    return compatibility

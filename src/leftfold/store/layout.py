@@ -3,27 +3,31 @@
 lf:NS:active:VIEW            the build that readers follow
 lf:NS:build:VIEW:BUILD       its manifest
 lf:NS:mark:VIEW:BUILD        hash: batch (the last one applied), newest (accepted event time, µs),
-                             "PARTITION:OUTCOME" -> "records:newest log time:newest event time:newest offset"
+                             "TOPIC/PARTITION:OUTCOME" -> "records:newest log time:newest event time:newest offset"
 lf:NS:row:VIEW:BUILD:ENTITY  hash: "STEP:SLOT" -> [tile index, batch, partial, partial, …]
+                             "life"      -> [newest event time, batch, partial, partial, …]
+                             "row"       -> [position, batch, value, value, …], or [position, batch] if deleted
+lf:NS:vector:NAME            what a vector gathers
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from leftfold.errors import StoreError
 from leftfold.fold.definition import LAYOUT, Definition
 from leftfold.fold.durations import SECOND
+from leftfold.fold.latest import Latest
 
 
 @dataclass(frozen=True)
 class Build:
     """A definition under one checkpoint: batch numbers of different checkpoints never meet."""
 
-    definition: Definition
+    definition: Definition | Latest
     generation: str  # the id of the checkpoint
 
     @property
@@ -33,12 +37,15 @@ class Build:
 
 ACCEPTED = "accepted"
 OUTCOMES = (ACCEPTED, "late", "future", "rejected")
+LIFETIME_FIELD = "life"
+ROW_FIELD = "row"
 
 
 @dataclass(frozen=True)
 class LedgerRow:
     """What became of the records of one partition so far: cumulative over the build, times in microseconds."""
 
+    topic: str
     partition: int
     outcome: str
     records: int
@@ -48,7 +55,7 @@ class LedgerRow:
 
     @property
     def name(self) -> str:
-        return f"{self.partition}:{self.outcome}"
+        return f"{self.topic}/{self.partition}:{self.outcome}"
 
     @property
     def entry(self) -> str:
@@ -56,8 +63,28 @@ class LedgerRow:
 
     @classmethod
     def parse(cls, name: str, entry: str) -> LedgerRow:
-        partition, outcome = name.split(":")
-        return cls(int(partition), outcome, *map(int, entry.split(":")))
+        place, outcome = name.rsplit(":", 1)
+        topic, partition = place.rsplit("/", 1)
+        return cls(topic, int(partition), outcome, *map(int, entry.split(":")))
+
+    def after(self, before: LedgerRow | None) -> LedgerRow:
+        """This row of one batch, on top of the batches before it."""
+        if before is None:
+            return self
+        return replace(
+            self,
+            records=self.records + before.records,
+            newest_log=max(self.newest_log, before.newest_log),
+            newest_event=max(self.newest_event, before.newest_event),
+            newest_offset=max(self.newest_offset, before.newest_offset),
+        )
+
+
+def ledger_in(mark: Mapping[bytes, bytes]) -> tuple[int, list[LedgerRow]]:
+    """The last applied batch (-1 if none) and the ledger, of what a mark holds."""
+    entries = {name.decode(): entry.decode() for name, entry in mark.items()}
+    rows = [LedgerRow.parse(name, entry) for name, entry in entries.items() if ":" in name]
+    return int(entries.get("batch", "-1")), rows
 
 
 @dataclass(frozen=True)
@@ -85,12 +112,18 @@ def field(step: int, index: int, ring: int) -> str:
     return f"{step // SECOND}:{index % ring}"
 
 
+def vector_name(namespace: str, vector: str) -> str:
+    return f"lf:{namespace}:vector:{vector}"
+
+
 def manifest(build: Build) -> str:
     """All that a reader needs to know of a build."""
-    return json.dumps({"layout": LAYOUT, "build": build.id, "definition": build.definition.as_json()}, sort_keys=True)
+    kind = "features" if isinstance(build.definition, Definition) else "latest"
+    document = {"layout": LAYOUT, "build": build.id, "kind": kind, "definition": build.definition.as_json()}
+    return json.dumps(document, sort_keys=True)
 
 
-def definition_in(document: Mapping[str, Any]) -> Definition:
+def definition_in(document: Mapping[str, Any]) -> Definition | Latest:
     if document["layout"] != LAYOUT:
         raise StoreError(
             "unknown-layout",
@@ -98,9 +131,19 @@ def definition_in(document: Mapping[str, Any]) -> Definition:
             why="rows of another layout would be read wrongly",
             fix="use the release of Leftfold that runs the view, or run the view with this one",
         )
-    return Definition.from_json(document["definition"])
+    kind = Definition if document["kind"] == "features" else Latest
+    return kind.from_json(document["definition"])
 
 
-def row_ttl_s(definition: Definition) -> int:
-    """An entity without events for the longest window, and the longest step (a day), holds nothing a window reaches."""
-    return -(-(definition.longest_window + definition.lateness + definition.future) // SECOND) + 86_400
+def row_ttl_s(definition: Definition | Latest) -> int:
+    """After so long without a write a row holds nothing that a read would see; 0 keeps it for ever.
+
+    An entity without events for the longest window, and the longest step (a day), holds nothing a window reaches.
+    """
+    if isinstance(definition, Latest):
+        return 0 if definition.ttl is None else -(-definition.ttl // SECOND)
+    kept = [f.ttl for f in definition.windowed if f.window is None]
+    if None in kept:
+        return 0
+    longest = max([definition.longest_window, *(ttl for ttl in kept if ttl is not None)])
+    return -(-(longest + definition.lateness + definition.future) // SECOND) + 86_400

@@ -1,153 +1,200 @@
-"""The fast read path: the features of one entity, merged from its tiles by the build's manifest.
+"""The fast read path: rows of views and vectors, by their builds' manifests.
 
-Needs neither pyspark nor the declarations. One round trip while the active build stays the same.
+Needs neither pyspark nor the declarations. One round trip while the active builds stay the same. What to ask and what
+to make of the answers is one piece of code (`_Exchange`); a thread and an event loop only differ in how they wait.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 from leftfold import clock
-from leftfold.errors import StoreError
-from leftfold.fold import columns
-from leftfold.fold.definition import Definition, Windowed
+from leftfold.errors import DeclarationError, StoreError
+from leftfold.fold.definition import Definition
+from leftfold.fold.durations import SECOND
 from leftfold.fold.expressions import from_micros
-from leftfold.fold.tiles import Tile, cover, floor
-from leftfold.spec.features import Features, Provenance, make_row
-from leftfold.spec.keys import entity_of
-from leftfold.store.client import connect, reaching
-from leftfold.store.layout import LedgerRow, Names, definition_in, field
+from leftfold.fold.latest import Latest
+from leftfold.fold.values import entity_text
+from leftfold.fold.vector import VectorDefinition
+from leftfold.spec.keys import key_values
+from leftfold.spec.rows import Provenance
+from leftfold.store.client import AsyncClient, Client, HashRead, pack
+from leftfold.store.layout import ROW_FIELD, LedgerRow, Names, definition_in, ledger_in, vector_name
+from leftfold.store.tile_read import Held, Part, TileRead, not_kept
 
-R = TypeVar("R", bound=Features)
-
-
-class Row:
-    """A row read by a view's name: each feature an attribute."""
-
-    def __init__(self, values: Mapping[str, Any], *, found: bool, read_at: datetime, provenance: Provenance) -> None:
-        self.__dict__.update(values)
-        self.values = dict(values)
-        self.found = found
-        self.read_at = read_at
-        self.provenance = provenance
-
-    def __getattr__(self, name: str) -> Any:
-        if "provenance" not in self.__dict__:  # copy and pickle ask before there is anything
-            raise AttributeError(name)
-        raise AttributeError(f"{self.provenance.view} has no feature {name!r}; it has {', '.join(self.values)}")
-
-    def __repr__(self) -> str:
-        return f"{self.provenance.view}({', '.join(f'{n}={v!r}' for n, v in self.values.items())})"
+Exchange = Generator[list[bytes], list[Any], Any]  # packed commands out, their replies in
+_ROW = HashRead((ROW_FIELD,))
+_DAY = 86_400 * SECOND
+_TYPES: dict[str, tuple[type, ...]] = {"string": (str,), "int": (int,), "float": (float, int), "bool": (bool,)}
 
 
 @dataclass(frozen=True)
+class Read:
+    """What was read of one row, before it is given a class."""
+
+    values: dict[str, Any]
+    read_at: datetime
+    provenance: tuple[Provenance, ...]
+
+    @property
+    def found(self) -> bool:
+        return all(p.found for p in self.provenance)
+
+
+@dataclass(frozen=True)
+class _Published:
+    """A vector that was found by its name, and how to see whether it is still the same."""
+
+    definition: VectorDefinition
+    document: bytes
+    again: bytes
+
+
+@dataclass
 class _Followed:
     """The build of a view that this reader knows to be active."""
 
     build: str
-    definition: Definition
+    definition: Definition | Latest
     names: Names
+    heading: list[bytes]
+    row_prefix: str
+    _prepared: dict[int, TileRead] = field(default_factory=dict)
 
-    @cached_property
-    def spans(self) -> dict[tuple[int, int], list[Windowed]]:
-        """Features by (window, step): those share their tiles."""
-        spans: dict[tuple[int, int], list[Windowed]] = {}
-        for feature in self.definition.features:
-            spans.setdefault((feature.window, feature.step), []).append(feature)
-        return spans
-
-    def covers(self, at: int) -> dict[tuple[int, int], list[Tile]]:
-        steps = self.definition.steps
-        return {
-            (window, step): list(cover(floor(at - window, step), at, [s for s in steps if s >= step]))
-            for window, step in self.spans
-        }
+    def prepared(self, at: int, *, exact: bool) -> TileRead | None:
+        """What to fetch of a row; None where a row is one value."""
+        definition = self.definition
+        if isinstance(definition, Latest):
+            return None
+        finest = definition.steps[0] if definition.steps else 1
+        if exact or any(f.window % finest for f in definition.windowed if f.window is not None):
+            return TileRead(definition, at, at, exact=exact)
+        tick = at // finest if definition.steps else 0
+        known = self._prepared.get(tick)
+        if known is None:
+            known = TileRead(definition, tick * finest, (tick + 1) * finest, exact=False)
+            self._prepared = {tick: known}
+        return known
 
 
 class Reader:
     def __init__(self, url: str, namespace: str) -> None:
-        self._client = connect(url)
+        self._url = url
         self._namespace = namespace
+        self._client = Client(url)
+        self._async_client: AsyncClient | None = None
         self._followed: dict[str, _Followed] = {}
+        self._vectors: dict[str, _Published] = {}
 
-    def definition(self, view: str) -> Definition:
-        return self._follow(view).definition
+    # In a thread ------------------------------------------------------------------------------------------------
 
-    def get(self, view: str, key: Mapping[str, Any]) -> Row:
-        values, found, at, provenance = self._read(view, key)
-        return Row(values, found=found, read_at=from_micros(at), provenance=provenance)
+    def read(self, target: str | VectorDefinition, asked: Sequence[Mapping[str, Any]], at: int | None) -> list[Read]:
+        rows: list[Read] = self._run(self._rows(target, asked, at))
+        return rows
 
-    def get_as(self, view: type[R], key: Mapping[str, Any]) -> R:
-        name = view.__leftfold_definition__.view
-        values, found, at, provenance = self._read(name, key)
-        missing = [f.name for f in view.__leftfold_definition__.features if f.name not in values]
-        if missing:
-            raise StoreError(
-                "feature-not-built",
-                f"{name}.{missing[0]} is declared, but the active build {provenance.build} does not have it",
-                why="the declaration is newer than what runs",
-                fix="leftfold run builds it; readers move over when it has caught up",
-            )
-        return make_row(view, values, found=found, read_at=from_micros(at), provenance=provenance)
+    def definition(self, view: str) -> Definition | Latest:
+        followed: _Followed = self._run(self._follow(view))
+        return followed.definition
+
+    def keys(self, name: str) -> dict[str, str]:
+        """What a read of a view or vector is given: each name and its kind."""
+        found: dict[str, str] = self._run(self._given(name))
+        return found
 
     def ledger(self, view: str) -> tuple[str, int, list[LedgerRow]] | None:
         """The active build of a view, its last applied batch and what became of its records; None if never built."""
         names = Names(self._namespace, view)
-        with reaching(self._client):
-            active = self._client.get(names.active)
-            mark = self._client.hgetall(names.mark(active.decode())) if active else {}
-        if not active:
+        (active,) = self._client.execute([pack("GET", names.active)])
+        if active is None:
             return None
-        entries = {name.decode(): value.decode() for name, value in mark.items()}
-        rows = [LedgerRow.parse(name, entry) for name, entry in entries.items() if ":" in name]
-        return active.decode(), int(entries.get("batch", "-1")), rows
+        (mark,) = self._client.execute([pack("HGETALL", names.mark(active.decode()))])
+        pairs = dict(zip(mark[0::2], mark[1::2], strict=True))
+        return active.decode(), *ledger_in(pairs)
 
-    def _read(self, view: str, key: Mapping[str, Any]) -> tuple[dict[str, Any], bool, int, Provenance]:
-        at = clock.now_us()
-        followed = self._followed.get(view) or self._follow(view)
+    def _run(self, exchange: Exchange) -> Any:
+        replies: list[Any] | None = None
         while True:
-            entity = entity_of(followed.definition, key)
-            covers = followed.covers(at)
-            tiles, found, active, mark = self._fetch(followed, entity, covers)
-            if active != followed.build:
-                followed = self._follow(view)
-                continue
-            batch, newest = mark
-            if newest >= at:  # events stamped ahead of this clock: answer for a moment that has them all
-                at = newest + 1
-                continue
-            values = _merge(followed, covers, tiles)
-            return values, found, at, Provenance(view, followed.build, batch)
+            try:
+                commands = next(exchange) if replies is None else exchange.send(replies)
+            except StopIteration as done:
+                return done.value
+            replies = self._client.execute(commands)
 
-    def _fetch(
-        self, followed: _Followed, entity: str, covers: Mapping[tuple[int, int], list[Tile]]
-    ) -> tuple[dict[Tile, list[Any]], bool, str | None, tuple[int, int]]:
-        rings = followed.definition.rings
-        wanted = list(dict.fromkeys(tile for tiles in covers.values() for tile in tiles))
-        row = followed.names.row_prefix(followed.build) + entity
-        pipeline = self._client.pipeline(transaction=False)
-        pipeline.hmget(row, [field(t.step, t.index, rings[t.step]) for t in wanted])
-        pipeline.exists(row)
-        pipeline.get(followed.names.active)
-        pipeline.hmget(followed.names.mark(followed.build), ["batch", "newest"])
-        with reaching(self._client):
-            held, found, active, (batch, newest) = pipeline.execute()
-        present = [(tile, value) for tile, value in zip(wanted, held, strict=True) if value is not None]
-        decoded = json.loads(b"[" + b",".join(value for _, value in present) + b"]")
-        # A slot may still hold an older tile: that one lies outside every window by now.
-        tiles = {tile: row for (tile, _), row in zip(present, decoded, strict=True) if row[0] == tile.index}
-        return tiles, bool(found), active and active.decode(), (int(batch or -1), int(newest or 0))
+    # In an event loop -------------------------------------------------------------------------------------------
 
-    def _follow(self, view: str) -> _Followed:
+    async def aread(
+        self, target: str | VectorDefinition, asked: Sequence[Mapping[str, Any]], at: int | None
+    ) -> list[Read]:
+        if self._async_client is None:
+            self._async_client = AsyncClient(self._url)
+        exchange = self._rows(target, asked, at)
+        replies: list[Any] | None = None
+        while True:
+            try:
+                commands = next(exchange) if replies is None else exchange.send(replies)
+            except StopIteration as done:
+                rows: list[Read] = done.value
+                return rows
+            replies = await self._async_client.execute(commands)
+
+    # The exchange -----------------------------------------------------------------------------------------------
+
+    def _rows(self, target: str | VectorDefinition, asked: Sequence[Mapping[str, Any]], at: int | None) -> Exchange:
+        named = None
+        if isinstance(target, str) and target not in self._followed:
+            named = self._vectors.get(target) or (yield from self._find(target))
+        vector = target if isinstance(target, VectorDefinition) else named and named.definition
+        followed: dict[str, _Followed] = {}
+        for view in [str(target)] if vector is None else vector.views:
+            followed[view] = self._followed.get(view) or (yield from self._follow(view))
+        now = clock.now_us()
+        moment, exact = now if at is None else at, False
+        if moment < now:
+            _check_past(followed.values(), moment, now)
+        while True:
+            fetch = _Fetch(vector, followed, asked, moment, exact=exact, again=named.again if named else None)
+            fetch.replies = yield fetch.commands
+            if named is not None and fetch.published != named.document:  # the vector was published anew
+                del self._vectors[named.definition.name]
+                return (yield from self._rows(target, asked, at))
+            if stale := fetch.stale:
+                for view in stale:
+                    followed[view] = yield from self._follow(view)
+            elif exact or fetch.newest < moment:
+                return fetch.rows()
+            elif at is None:  # events stamped ahead of this clock: answer for when all of them are past
+                moment = fetch.newest + 1
+            else:
+                _check_edge(followed.values(), moment)
+                exact = True
+
+    def _find(self, name: str) -> Exchange:
+        """A name that is not known yet: of a vector, or else of a view."""
+        again = pack("GET", vector_name(self._namespace, name))
+        (document,) = yield [again]
+        if document is None:
+            return None
+        self._vectors[name] = _Published(VectorDefinition.from_json(json.loads(document)), document, again)
+        return self._vectors[name]
+
+    def _given(self, name: str) -> Exchange:
+        named = yield from self._find(name)
+        vector = named and named.definition
+        views = (name,) if vector is None else vector.views
+        kinds: dict[str, str] = {}
+        for view in views:
+            followed = yield from self._follow(view)
+            kinds |= {k.name: k.kind for k in followed.definition.keys}
+        return kinds | ({} if vector is None else {i.name: i.kind for i in vector.inputs})
+
+    def _follow(self, view: str) -> Exchange:
         names = Names(self._namespace, view)
-        with reaching(self._client):
-            active = self._client.get(names.active)
-            document = active and self._client.get(names.manifest(active.decode()))
+        (active,) = yield [pack("GET", names.active)]
+        (document,) = (yield [pack("GET", names.manifest(active.decode()))]) if active else (None,)
         if not document:
             raise StoreError(
                 "view-not-built",
@@ -155,19 +202,182 @@ class Reader:
                 why="no run has written it yet, or its name is misspelt",
                 fix="leftfold check lists the views that are declared; leftfold run builds them",
             )
-        followed = _Followed(active.decode(), definition_in(json.loads(document)), names)
-        self._followed[view] = followed
-        return followed
+        build = active.decode()
+        heading = [pack("GET", names.active), pack("HMGET", names.mark(build), "batch", "newest")]
+        definition = definition_in(json.loads(document))
+        self._followed[view] = _Followed(build, definition, names, heading, names.row_prefix(build))
+        return self._followed[view]
 
 
-def _merge(
-    followed: _Followed, covers: Mapping[tuple[int, int], list[Tile]], tiles: Mapping[Tile, list[Any]]
-) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for span, features in followed.spans.items():
-        rows = [tiles[tile] for tile in covers[span] if tile in tiles]
-        for feature in features:
-            column = followed.definition.columns[feature.column]
-            partials = (row[2 + feature.column] for row in rows)
-            values[feature.name] = columns.final(column, columns.merge(column, partials))
-    return {f.name: values[f.name] for f in followed.definition.features}
+class _Fetch:
+    """One round trip: what is asked of the store, and what the answers mean."""
+
+    replies: list[Any]
+
+    def __init__(
+        self,
+        vector: VectorDefinition | None,
+        followed: Mapping[str, _Followed],
+        asked: Sequence[Mapping[str, Any]],
+        moment: int,
+        *,
+        exact: bool,
+        again: bytes | None,
+    ) -> None:
+        self._vector, self._followed, self._asked, self._moment = vector, followed, asked, moment
+        self._plans = {view: f.prepared(moment, exact=exact) for view, f in followed.items()}
+        self._keys = [_split(vector, followed, given) for given in asked]
+        self.commands = [command for f in followed.values() for command in f.heading]
+        self._headings = len(self.commands)
+        if again is not None:
+            self.commands.append(again)
+        fields = {view: _ROW if plan is None else plan.fields for view, plan in self._plans.items()}
+        self._places: dict[tuple[str, str], int] = {}
+        for entities in self._keys:
+            for place in entities.items():
+                if place not in self._places:
+                    view, entity = place
+                    self._places[place] = len(self.commands)
+                    self.commands.append(fields[view].of(followed[view].row_prefix + entity))
+
+    @property
+    def published(self) -> bytes | None:
+        document: bytes | None = self.replies[self._headings]
+        return document
+
+    @property
+    def stale(self) -> list[str]:
+        """Views of which another build is active by now."""
+        active = self.replies[0 : self._headings : 2]
+        return [
+            view
+            for (view, follow), build in zip(self._followed.items(), active, strict=True)
+            if build is None or build.decode() != follow.build
+        ]
+
+    @property
+    def newest(self) -> int:
+        """The newest event time that any of the views has applied."""
+        return max(int(newest or 0) for _, newest in self.replies[1 : self._headings : 2])
+
+    def rows(self) -> list[Read]:
+        marks = self.replies[1 : self._headings : 2]
+        batches = {view: int(batch or -1) for view, (batch, _) in zip(self._followed, marks, strict=True)}
+        held = {
+            (view, entity): _values(self._followed[view], self._plans[view], self.replies[i], self._moment)
+            for (view, entity), i in self._places.items()
+        }
+        read_at = from_micros(self._moment)
+        rows = []
+        for given, entities in zip(self._asked, self._keys, strict=True):
+            parts = {view: held[view, entity] for view, entity in entities.items()}
+            origin = tuple(
+                Provenance(view, self._followed[view].build, max(batches[view], part.batch), part.found)
+                for view, part in parts.items()
+            )
+            rows.append(Read(_gathered(self._vector, given, parts), read_at, origin))
+        return rows
+
+
+def _split(
+    vector: VectorDefinition | None, followed: Mapping[str, _Followed], given: Mapping[str, Any]
+) -> dict[str, str]:
+    """The entity that is wanted of each view."""
+    if vector is None:
+        ((view, only),) = followed.items()
+        return {view: entity_text(key_values(view, only.definition.keys, given))}
+    known = {i.name for i in vector.inputs}
+    for needed in vector.inputs:
+        if type(given.get(needed.name)) not in _TYPES[needed.kind]:
+            raise DeclarationError(
+                "wrong-request",
+                f"{vector.name} was given {needed.name}={given[needed.name]!r}"
+                if needed.name in given
+                else f"{vector.name} was given no {needed.name}",
+                why=f"the caller gives it, as {needed.kind}",
+                fix=f"pass {needed.name}=... of that kind",
+            )
+    entities = {}
+    for view, follow in followed.items():
+        names = [k.name for k in follow.definition.keys]
+        known.update(names)
+        if absent := [name for name in names if name not in given]:
+            raise DeclarationError(
+                "wrong-key",
+                f"{vector.name} was given no {absent[0]}",
+                why=f"its values of {view} are found by {', '.join(names)}",
+                fix=f"pass {absent[0]}=... too",
+            )
+        mine = {name: given[name] for name in names if name in given}
+        entities[view] = entity_text(key_values(view, follow.definition.keys, mine))
+    if unknown := [name for name in given if name not in known]:
+        raise DeclarationError(
+            "wrong-key",
+            f"{vector.name} was given {unknown[0]}={given[unknown[0]]!r}",
+            why=f"it takes {', '.join(sorted(known))}",
+            fix=f"leave {unknown[0]} out",
+        )
+    return entities
+
+
+def _values(followed: _Followed, plan: TileRead | None, held: Held, at: int) -> Part:
+    definition = followed.definition
+    if plan is not None:
+        return plan.values(held, at)
+    assert isinstance(definition, Latest)
+    _, batch, *row = (0, -1) if held[0] is None else json.loads(held[0])
+    return Part(definition.row(row or None), bool(row), batch)
+
+
+def _gathered(vector: VectorDefinition | None, given: Mapping[str, Any], parts: Mapping[str, Part]) -> dict[str, Any]:
+    if vector is None:
+        (only,) = parts.values()
+        return only.values
+    row: dict[str, Any] = {i.name: float(given[i.name]) if i.kind == "float" else given[i.name] for i in vector.inputs}
+    for part in vector.parts:
+        values = parts[part.view].values
+        if part.feature not in values:
+            raise not_built(part.view, part.feature)
+        value = values[part.feature]
+        row[part.name] = part.default if value is None else value
+    return {name: row[name] for name in vector.order}
+
+
+def not_built(view: str, feature: str) -> StoreError:
+    return StoreError(
+        "feature-not-built",
+        f"{view}.{feature} is declared, but the active build does not have it",
+        why="the declaration is newer than what runs",
+        fix="leftfold run builds it; readers move over when it has caught up",
+    )
+
+
+def _check_past(followed: Iterable[_Followed], at: int, now: int) -> None:
+    """A moment that is past, whatever the store holds."""
+    for follow in followed:
+        definition = follow.definition
+        if isinstance(definition, Latest):
+            raise _only_newest(definition, at)
+        if at < now - _DAY:  # a row that was silent for so long may be gone, and would read as empty
+            raise not_kept(definition, at, "it is more than a day ago")
+
+
+def _check_edge(followed: Iterable[_Followed], at: int) -> None:
+    """A moment no later than the newest event."""
+    for follow in followed:
+        definition = follow.definition
+        if isinstance(definition, Latest):
+            raise _only_newest(definition, at)
+        if definition.lifetime:
+            raise not_kept(definition, at, "a feature without a window has one value, the newest")
+        if at % definition.steps[0]:
+            raise not_kept(definition, at, "tiles are whole, and this moment lies inside one")
+
+
+def _only_newest(definition: Latest, at: int) -> StoreError:
+    return StoreError(
+        "moment-not-kept",
+        f"{definition.view} cannot be read at {from_micros(at).isoformat()}",
+        why="it holds the newest row of each key, and no earlier one",
+        fix="ask for now; what lay at an earlier moment is in the log, and a replay of it",
+    )

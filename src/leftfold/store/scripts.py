@@ -4,7 +4,8 @@ from __future__ import annotations
 
 # A tile is replaced only by a later tile of its slot, or by itself under a batch that is not older. All tiles of an
 # entity in one batch arrive in one call, so a reader sees none of them or all.
-# KEYS: rows. ARGV: ttl in seconds, then for each row: how many tiles, and "field", "[index,batch,…" for each.
+# A row that is a deletion (a value without partials) goes a day later: by then no older write is on its way.
+# KEYS: rows. ARGV: ttl in seconds (0: none), then for each row: how many tiles, and "field", "[index,batch,…" for each.
 WRITE_ROWS = """
 local function head(value)
   local index, batch = string.match(value, '^%[(%-?%d+),(%d+)')
@@ -40,7 +41,13 @@ for _, key in ipairs(KEYS) do
       written = written + #pairs_ / 2
     end
   end
-  redis.call('EXPIRE', key, ttl)
+  if n == 1 and string.find(ARGV[a + 1], '^%[%-?%d+,%d+%]$') then
+    redis.call('EXPIRE', key, 86400)
+  elseif ttl == '0' then
+    redis.call('PERSIST', key)
+  else
+    redis.call('EXPIRE', key, ttl)
+  end
   a = a + 2 * n
 end
 return written

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 
 from leftfold.errors import StoreError
+from leftfold.fold.vector import VectorDefinition
 from leftfold.store.client import connect, reaching
-from leftfold.store.layout import ACCEPTED, Build, LedgerRow, Names, manifest
+from leftfold.store.layout import ACCEPTED, Build, LedgerRow, Names, ledger_in, manifest, vector_name
 from leftfold.store.scripts import MOVE_MARK, WRITE_ROWS
 
 # Tiles per script call: long enough to be rid of the round trip, short enough (about a millisecond) not to be felt by
@@ -40,6 +42,13 @@ def write_rows(url: str, rows: Iterable[tuple[str, Sequence[str], Sequence[str]]
         return int(written + sum(pipeline.execute()))
 
 
+def publish_vectors(url: str, namespace: str, vectors: Iterable[VectorDefinition]) -> None:
+    """So that a reader needs no declarations."""
+    with connect(url) as client, reaching(client):
+        for vector in vectors:
+            client.set(vector_name(namespace, vector.name), json.dumps(vector.as_json()))
+
+
 class BuildWriter:
     """The driver's hand on one build: its manifest, its mark, and which build readers follow."""
 
@@ -61,11 +70,10 @@ class BuildWriter:
         with reaching(self._client):
             self._client.set(self._names.active, self._build.id)
 
-    def ledger(self) -> list[LedgerRow]:
-        """What this build had become before: every partition and outcome so far."""
+    def ledger(self) -> tuple[int, list[LedgerRow]]:
+        """What this build had become before: its last applied batch, every partition and outcome so far."""
         with reaching(self._client):
-            entries = {name.decode(): entry.decode() for name, entry in self._client.hgetall(self._mark).items()}
-        return [LedgerRow.parse(name, entry) for name, entry in entries.items() if ":" in name]
+            return ledger_in(self._client.hgetall(self._mark))
 
     def check(self, batch: int) -> None:
         """Before a batch is written: the store must hold exactly the batches before it."""

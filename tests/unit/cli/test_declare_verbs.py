@@ -55,7 +55,7 @@ def test_init_makes_a_project_that_checks(here: Path, monkeypatch: pytest.Monkey
     monkeypatch.chdir(here / "shop")
     checked = invoke("check")
     assert checked.exit_code == 0
-    assert "✓ shop: 1 topic, 1 view, nothing wrong" in checked.stderr
+    assert "✓ shop: 2 topics, 2 views, 1 vector, nothing wrong" in checked.stderr
 
 
 def test_the_template_passes_its_own_test(here: Path) -> None:
@@ -120,6 +120,57 @@ def test_check_json(make_project: MakeProject, monkeypatch: pytest.MonkeyPatch) 
     assert (read["verb"], read["topics"], read["problems"]) == ("check", ["clicks"], [])
     assert list(read["views"]) == ["user_activity"]
     assert len(read["views"]["user_activity"]) == 12
+
+
+EVERY_KIND = (
+    STREAMS
+    + """
+
+class ItemUpdate(lf.Event):
+    item_id: str
+    category: str
+
+
+items = lf.Topic("items", ItemUpdate, key=ItemUpdate.item_id, compacted=True)
+
+
+class Item(lf.Table, of=items, by=ItemUpdate.item_id):
+    category = ItemUpdate.category
+
+
+@lf.stream(clicks, event=Click)
+def dear(clicks):
+    return clicks.where("price > 100")
+
+
+class Dear(lf.Features, of=dear, by=Click.item_id):
+    clicks_1h = lf.count("1h")
+
+
+@lf.view(clicks, by=("user_id", "item_id"))
+def pairs(clicks):
+    return clicks
+
+
+class RankerInput(lf.Vector):
+    clicks_1h = UserActivity.clicks_1h
+    category = Item.category
+    cart_value = lf.request(float)
+"""
+)
+
+
+def test_check_of_every_kind_of_view(make_project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(make_project(files={"streams.py": EVERY_KIND}))
+    said = invoke("check").stderr
+    assert "✓ shop: 2 topics, 4 views, 1 vector, nothing wrong" in said
+    assert "item   1 column of items by item_id   " in said
+    assert "dear   1 feature of dear by item_id   " in said
+    assert "pairs   function of clicks by user_id, item_id   " in said
+    assert "ranker_input   3 values of user_activity, item\n" in said
+    read = document(invoke("check", "--json"))
+    assert (sorted(read["views"]), read["vectors"]) == (["dear", "item", "pairs", "user_activity"], ["ranker_input"])
+    assert {len(fingerprint) for fingerprint in read["views"].values()} == {12}
 
 
 TWICE = STREAMS + '\nlf.Topic("clicks", Click, key=Click.user_id, time=Click.at)\n' * 2

@@ -107,6 +107,24 @@ def test_a_cover_is_the_smallest_there_is(steps: tuple[int, ...], first: int, sp
     assert len(list(cover(start, until, steps))) == fewest(start)
 
 
+@given(_SMALL_SETS, st.integers(-24, 24), st.integers(0, 30))
+def test_an_exact_cover_is_the_smallest_that_never_reaches_past(steps: tuple[int, ...], first: int, span: int) -> None:
+    start = first * steps[0]
+    until = start + span * steps[0]
+
+    @cache
+    def fewest(at: int) -> int:
+        """By trying every tile that may stand at `at` and ends in time."""
+        ends = [at + step for step in steps if at % step == 0 and at + step <= until]
+        return 0 if at >= until else 1 + min(map(fewest, ends))
+
+    tiles = list(cover(start, until, steps, exact=True))
+    assert len(tiles) == fewest(start)
+    assert [t.start for t in tiles] == [start, *(t.start + t.step for t in tiles)][: len(tiles)]
+    assert all(t.start % t.step == 0 and t.start + t.step <= until for t in tiles)
+    assert sum(t.step for t in tiles) == until - start
+
+
 # Rings --------------------------------------------------------------------------------------------------------------
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
+from unittest import mock
 
 import pytest
 
 import leftfold as lf
 from leftfold.errors import LeftfoldError
 from leftfold.kafka.admin import ObservedTopic
-from leftfold.plan.observe import Observed, ObservedSubject
+from leftfold.plan.observe import Observed, ObservedSubject, observe
 from leftfold.plan.steps import ConfigureTopic, CreateTopic, Plan, RegisterSchema, SetCompatibility, plan
 from leftfold.settings import Profile
 from leftfold.spec.catalog import Catalog
@@ -87,7 +88,7 @@ def test_create() -> None:
     configs = tuple(sorted((k, v) for k, v in CONFIGS.items() if k != "segment.bytes"))
     assert made.problems == ()
     assert made.steps == (
-        CreateTopic("clicks", 6, 3, configs, "7d"),
+        CreateTopic("clicks", 6, 3, configs, "kept 7d", "broker"),
         SetCompatibility("clicks-value", None, "FULL_TRANSITIVE"),
         RegisterSchema("clicks-value", "Click", avro_schema(Click)),
     )
@@ -161,6 +162,45 @@ def test_every_problem_is_reported() -> None:
     ]
 
 
+# Kinds of topics ----------------------------------------------------------------------------------------------------
+
+
+def created(*topics: lf.Topic[Click]) -> CreateTopic:
+    (step,) = (s for s in planned(observed(None, NEW), *topics).steps if isinstance(s, CreateTopic))
+    return step
+
+
+def test_a_compacted_topic_has_no_retention() -> None:
+    step = created(topic(compacted=True))
+    assert str(step) == "+ topic   clicks   6 partitions, 3 replicas, compacted, broker time"
+    wanted = {k: v for k, v in CONFIGS.items() if k not in ("retention.ms", "segment.bytes")}
+    assert dict(step.configs) == {**wanted, "cleanup.policy": "compact", "delete.retention.ms": "604800000"}
+    assert "cleanup.policy: delete → compact" in str(planned(observed(), topic(compacted=True)).steps[0])
+
+
+def test_a_topic_that_believes_its_producers() -> None:
+    step = created(topic(log_time="producer"))
+    assert str(step) == "+ topic   clicks   6 partitions, 3 replicas, kept 7d, producer time"
+    assert dict(step.configs)["message.timestamp.type"] == "CreateTime"
+    found = replace(THERE, configs={**CONFIGS, "message.timestamp.type": "CreateTime"})
+    assert planned(observed(found), topic(log_time="producer")).steps == ()
+    assert planned(observed(found)).steps != ()
+
+
+def test_a_json_topic_has_no_schema() -> None:
+    seen = Observed(3, {}, {})
+    assert [type(s) for s in planned(seen, topic(format="json")).steps] == [CreateTopic]
+
+
+def test_the_registry_is_asked_only_for_schemas_of_ours() -> None:
+    topics = [topic("a", format="json"), topic("b", external=True), topic("c")]
+    catalog, _ = Catalog.of(topics)
+    admin, registry = mock.Mock(), mock.Mock()
+    registry.id_of.return_value = 1
+    assert list(observe(catalog, LOCAL, admin, registry).subjects) == ["c-value"]
+    assert {call.args[0] for call in registry.method_calls} == {"c-value"}
+
+
 # Replication --------------------------------------------------------------------------------------------------------
 
 
@@ -207,6 +247,26 @@ def test_a_topic_of_others_that_is_missing(options: dict[str, Any], profile: Pro
 def test_a_topic_of_others_with_the_producers_time(options: dict[str, Any], profile: Profile) -> None:
     found = replace(THERE, configs={**CONFIGS, "message.timestamp.type": "CreateTime"})
     assert codes(planned(observed(found), topic(**options), profile=profile)) == ["producer-time"]
+
+
+@pytest.mark.parametrize(("options", "profile"), [({"external": True}, LOCAL), ({}, CHECKED)])
+def test_a_topic_of_others_with_the_brokers_time(options: dict[str, Any], profile: Profile) -> None:
+    believing = topic(log_time="producer", **options)
+    assert codes(planned(observed(), believing, profile=profile)) == ["broker-time"]
+    found = replace(THERE, configs={**CONFIGS, "message.timestamp.type": "CreateTime"})
+    assert codes(planned(observed(found), believing, profile=profile)) == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "compacted", "expected"),
+    [
+        *(("delete", False, []), ("compact", True, []), ("compact,delete", True, [])),
+        *(("delete", True, ["compaction-differs"]), ("compact,delete", False, ["compaction-differs"])),
+    ],
+)
+def test_a_topic_of_others_is_compacted_as_declared(policy: str, compacted: bool, expected: list[str]) -> None:
+    found = replace(THERE, configs={**CONFIGS, "cleanup.policy": policy})
+    assert codes(planned(observed(found), topic(external=True, compacted=compacted))) == expected
 
 
 def test_the_rules_of_an_external_subject_are_its_owners() -> None:

@@ -9,8 +9,8 @@ from leftfold.run.progress import Batch, Progress
 from leftfold.store.layout import LedgerRow
 
 
-def row(partition: int, outcome: str, records: int) -> LedgerRow:
-    return LedgerRow(partition, outcome, records, newest_log=0, newest_event=0, newest_offset=0)
+def row(partition: int, outcome: str, records: int, *, topic: str = "payments") -> LedgerRow:
+    return LedgerRow(topic, partition, outcome, records, newest_log=0, newest_event=0, newest_offset=0)
 
 
 def test_counts_start_where_the_store_was() -> None:
@@ -21,6 +21,14 @@ def test_counts_start_where_the_store_was() -> None:
     progress.applied(Batch(4, tiles=2, newest_log=0, applied_at=0), [row(1, "late", 9), row(2, "accepted", 5)])
     assert progress.records() == {"accepted": 35, "late": 2, "future": 0, "rejected": 0}
     assert (progress.batches, progress.tiles) == (2, 7)
+
+
+def test_partitions_of_two_topics_are_counted_apart() -> None:
+    progress = Progress("v")
+    progress.resume([row(0, "accepted", 100)])
+    ledger = [row(0, "accepted", 101), row(0, "accepted", 5, topic="refunds")]
+    progress.applied(Batch(3, tiles=5, newest_log=0, applied_at=0), ledger)
+    assert progress.records()["accepted"] == 6
 
 
 def test_lag_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:

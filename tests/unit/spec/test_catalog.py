@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -29,12 +30,68 @@ def _view(name: str) -> type[lf.Features]:
     return Made
 
 
+def _table(name: str) -> type[lf.Table]:
+    latest = lf.Topic("latest_clicks", Click, key=Click.user_id, compacted=True)
+
+    class Made(lf.Table, of=latest, by=Click.user_id, name=name):
+        item = Click.item_id
+
+    return Made
+
+
+@lf.view(clicks, by=("item_id", "user_id"))
+def trending(records: Any) -> Any:
+    return records
+
+
+@lf.stream(clicks, event=Click)
+def cleaned(records: Any) -> Any:
+    return records
+
+
+def cleaned_view() -> type[lf.Features]:
+    class Made(lf.Features, of=cleaned, by=Click.user_id, name="cleaned_activity"):
+        n = lf.count("1h")
+
+    return Made
+
+
+class Seen(lf.Vector):
+    trend = trending.column("n", int)
+
+
 def test_a_catalog() -> None:
     activity = _view("activity")
     catalog, problems = Catalog.of([clicks, activity])
     assert problems == []
     assert catalog.topic("clicks") is clicks
-    assert catalog.view("activity") is activity
+    view = catalog.view("activity")
+    assert view.definition is activity.__leftfold_definition__
+    assert (view.name, view.source, view.fingerprint) == (
+        *("activity", activity.__leftfold_source__),
+        activity.__leftfold_definition__.fingerprint,
+    )
+    assert view.summary == "1 feature of clicks by user_id"
+
+
+def test_views_of_every_kind_and_vectors() -> None:
+    declared = [_view("activity"), _table("newest"), trending, cleaned_view(), Seen]
+    catalog, problems = Catalog.of(declared)
+    assert problems == []
+    assert {name: view.summary for name, view in catalog.views.items()} == {
+        "activity": "1 feature of clicks by user_id",
+        "newest": "1 column of latest_clicks by user_id",
+        "trending": "function of clicks by item_id, user_id",
+        "cleaned_activity": "1 feature of cleaned by user_id",
+    }
+    assert catalog.vectors == {"seen": Seen}
+    assert list(catalog.topics) == ["clicks", "latest_clicks"]  # each belongs to who reads it
+    assert len({view.fingerprint for view in catalog.views.values()}) == 4
+
+
+def test_a_vector_and_a_view_share_their_names() -> None:
+    _, problems = Catalog.of([_view("seen"), Seen])
+    assert [p.code for p in problems] == ["duplicate-view"]
 
 
 def test_every_duplicate_is_reported_with_both_places() -> None:

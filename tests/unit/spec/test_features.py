@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,9 +10,10 @@ from pydantic import Field
 
 import leftfold as lf
 from leftfold.errors import DeclarationError
-from leftfold.fold.expressions import FieldRef
-from leftfold.spec.features import Provenance, make_row
-from leftfold.spec.keys import entity_of, key_values
+from leftfold.fold.definition import Derived
+from leftfold.fold.derived import Arithmetic, Constant, Value
+from leftfold.fold.expressions import FieldRef, to_micros
+from leftfold.spec.rows import Provenance, make_row
 from tests.unit.spec.declared import NOON, Click, Purchase, clicks
 
 S = 1_000_000
@@ -50,10 +52,11 @@ def view(by: Any = Click.user_id, of: Any = clicks, name: str | None = None, **f
 
 def test_the_definition() -> None:
     definition = UserActivity.__leftfold_definition__
-    assert (definition.view, definition.topic, definition.time) == ("user_activity", "clicks", "at")
+    assert (definition.view, definition.time, definition.stream) == ("user_activity", "at", None)
+    assert [(o.topic, o.lateness, o.log_time) for o in definition.origins] == [("clicks", 10 * M, "broker")]
     assert [(k.name, k.kind) for k in definition.keys] == [("user_id", "string")]
     assert definition.lateness == 10 * M
-    assert [(f.name, f.window, f.step) for f in definition.features] == [
+    assert [(f.name, f.window, f.step) for f in definition.windowed] == [
         ("clicks_1h", H, 5 * M),
         ("big_1h", H, 5 * M),
         ("clicks_24h", D, H),
@@ -67,7 +70,7 @@ def test_the_definition() -> None:
 
 def test_features_share_a_column_when_they_aggregate_the_same() -> None:
     definition = UserActivity.__leftfold_definition__
-    column = {f.name: f.column for f in definition.features}
+    column = {f.name: f.columns[0] for f in definition.windowed}
     assert column["clicks_1h"] == column["clicks_24h"] != column["big_1h"]
     assert len(definition.columns) == 6
     assert definition.columns[column["spend_24h"]].scale == 6
@@ -78,7 +81,7 @@ def test_a_composite_key_a_name_and_a_step() -> None:
     definition = UserItem.__leftfold_definition__
     assert definition.view == "pairs"
     assert [(k.name, k.kind) for k in definition.keys] == [("user_id", "string"), ("pieces", "int")]
-    assert definition.features[0].step == D
+    assert definition.windowed[0].step == D
 
 
 @pytest.mark.parametrize(
@@ -107,6 +110,127 @@ def test_the_events_rules_are_the_views() -> None:
     topic = lf.Topic("ruled", Ruled, key=Ruled.user_id, time=Ruled.at)
     definition = view(of=topic, by=Ruled.user_id).__leftfold_definition__
     assert definition.as_json()["rules"] == [["length", ">=", ["field", "user_id", "string"], 1]]
+
+
+def test_a_mean_is_a_sum_and_a_count_that_others_share() -> None:
+    made = view(
+        spend=lf.sum(Click.price, "1h"),
+        mean_1h=lf.mean(Click.price, "1h"),
+        mean_24h=lf.mean(Click.price, "24h"),
+        dear=lf.mean(Click.price, "1h", where=Click.price > 1),
+        whole=lf.mean(Click.pieces, "1h"),
+    ).__leftfold_definition__
+    assert [f.columns for f in made.windowed] == [(0,), (0, 1), (0, 1), (2, 3), (4, 1)]
+    assert [(c.aggregate, c.field, c.kind, c.scale) for c in made.columns] == [
+        ("sum", "price", "float", 6),
+        ("count", None, "int", 0),
+        ("sum", "price", "float", 6),
+        ("count", None, "int", 0),
+        ("sum", "pieces", "int", 0),
+    ]
+
+
+def test_a_mean_counts_only_what_it_sums() -> None:
+    """A field that may be missing is counted where it is not; what a stream makes may miss any of them."""
+
+    @lf.stream(clicks, event=Click)
+    def cleaned(records: Any) -> Any:
+        return records
+
+    class Rated(lf.Event):
+        user_id: str
+        stars: int | None = None
+        at: datetime
+
+    rated = lf.Topic("rated", Rated, key=Rated.user_id, time=Rated.at)
+    stars = view(of=rated, by=Rated.user_id, mean=lf.mean(Rated.stars, "1h")).__leftfold_definition__
+    prices = view(of=cleaned, mean=lf.mean(Click.price, "1h")).__leftfold_definition__
+    assert [d.columns[1].field for d in (stars, prices)] == ["stars", "price"]
+
+
+def test_equal_columns_are_kept_once() -> None:
+    """Of different windows, steps and ttls; another size, scale or condition is another column."""
+    made = view(
+        a=lf.last_n(Click.item_id, "1h", n=3),
+        b=lf.last_n(Click.item_id, None, n=3, ttl="1d"),
+        c=lf.last_n(Click.item_id, "1h", n=4),
+        d=lf.sum(Click.price, "1h"),
+        e=lf.sum(Click.price, "1h", scale=2),
+        f=lf.sum(Click.price, "1h", scale=6, step="1m"),
+        g=lf.count("1h", where=Click.price > 1),
+        h=lf.count("24h", where=Click.price > 1.0),
+        i=lf.distinct(Click.item_id, "1h"),
+        j=lf.distinct(Click.item_id, "1h", lg_k=10),
+    ).__leftfold_definition__
+    assert [f.columns for f in made.windowed] == [(i,) for i in (0, 0, 1, 2, 3, 2, 4, 4, 5, 6)]
+
+
+def test_a_formula() -> None:
+    spend, clicks_1h = lf.sum(Click.price, "24h"), lf.count("1h")
+    made = view(spend=spend, clicks=clicks_1h, each=spend / clicks_1h, twice=2 * (spend + 1)).__leftfold_definition__
+    each, hidden, twice = made.features[2:]
+    assert each == Derived("each", Arithmetic("/", Value("spend"), Value("clicks")))
+    assert hidden == Derived(".twice.3", Arithmetic("+", Value("spend"), Constant(1)))
+    assert twice == Derived("twice", Arithmetic("*", Constant(2), Value(".twice.3")))
+    assert made.visible == ("spend", "clicks", "each", "twice")
+
+
+def test_a_feature_that_stands_only_in_a_formula_is_not_shown() -> None:
+    made = view(share=lf.count("1h", where=Click.price > 100) / lf.count("1h"))
+    definition = made.__leftfold_definition__
+    assert [f.name for f in definition.features] == [".share.0", ".share.1", "share"]
+    assert definition.visible == made.__leftfold_names__ == ("share",)
+    row: Any = made.compute([click(1, price=200.0), click(2)], at=NOON)
+    assert row.values == {"share": 0.5}
+
+
+def test_a_feature_with_a_default_in_a_formula_is_another_one() -> None:
+    spend = lf.sum(Click.price, "1h")
+    made = view(spend=spend, safe=spend.default(0.0) + 1, plain=spend + 1)
+    nothing: Any = made.compute([], at=NOON, user_id="u")
+    assert nothing.values == {"spend": None, "safe": 1.0, "plain": None}
+
+
+def test_kinds_of_what_a_formula_gives() -> None:
+    n, x = lf.count("1h"), lf.mean(Click.price, "1h")
+    made = view(n=n, x=x, a=n + 1, b=n / 2, c=n * 1.5, d=n - x, e=1 - n, f=0.5 + n, g=2 * n, h=1 / x)
+    kinds = made.__leftfold_definition__.kinds()
+    assert [kinds[name] for name in "abcdefgh"] == [
+        *("int", "float", "float", "float"),
+        *("int", "float", "int", "float"),
+    ]
+
+
+def test_defaults_are_kept_as_json_and_shown_as_values() -> None:
+    made = view(
+        spend=lf.sum(Click.price, "1h").default(1),
+        item=lf.last(Click.item_id, "1h").default("none"),
+        gift=lf.last(Click.gift, "1h").default(False),
+        seen=lf.max(Click.at, None, ttl="1d").default(NOON),
+        each=(lf.count("1h") / 0).default(-1),
+    )
+    defaults = [f.default for f in made.__leftfold_definition__.features if not f.name.startswith(".")]
+    assert [repr(d) for d in defaults] == ["1.0", "'none'", "False", repr(to_micros(NOON)), "-1.0"]
+    row: Any = made.compute([], at=NOON, user_id="u")
+    assert row.values == {"spend": 1.0, "item": "none", "gift": False, "seen": NOON, "each": -1.0}
+
+
+def test_lifetime_and_ttl() -> None:
+    made = view(ever=lf.count(None), fading=lf.count(None, ttl="1h"), n=lf.count("1h"))
+    definition = made.__leftfold_definition__
+    assert [f.span for f in definition.windowed] == [(None, 0, None), (None, 0, H), (H, 5 * M, None)]
+    row: Any = made.compute([click(10_000), click(61)], at=NOON)
+    assert row.values == {"ever": 2, "fading": 0, "n": 0}
+    assert row.found
+
+
+def test_several_topics_of_one_event() -> None:
+    older = lf.Topic("older", Click, key=Click.user_id, time=Click.at, lateness="1h", log_time="producer")
+    definition = view(of=(clicks, older)).__leftfold_definition__
+    assert [(o.topic, o.lateness, o.log_time) for o in definition.origins] == [
+        ("clicks", 10 * M, "broker"),
+        ("older", H, "producer"),
+    ]
 
 
 # Fingerprints: meaning, not text ------------------------------------------------------------------------------------
@@ -191,7 +315,12 @@ class Lists(lf.Event):
 
 
 lists = lf.Topic("lists", Lists, key=Lists.user_id, time=Lists.at)
-ANY: Any = Lists  # its fields, without a checker that would rightly object
+# Fields and values without a checker that would rightly object.
+ANY: Any = Lists
+ANY_CLICK: Any = Click
+ANY_VALUE: Any = object()
+LOOSE: Any = lf
+ANY_ACTIVITY: Any = UserActivity
 
 
 @pytest.mark.parametrize(
@@ -212,17 +341,45 @@ ANY: Any = Lists  # its fields, without a checker that would rightly object
         (lambda: view(by="user"), "unknown-field"),
         (lambda: view(by=Purchase.user_id), "field-of-other-event"),
         (lambda: view(by=3), "not-a-field"),
+        (lambda: view(by=()), "by-kind"),
+        (lambda: view(by=(Click.user_id, Click.user_id)), "by-kind"),
         (lambda: view(n=lf.sum(Purchase.user_id, "1h")), "field-of-other-event"),
         (lambda: view(n=lf.sum(Click.item_id, "1h")), "aggregate-kind"),
         (lambda: view(n=lf.sum(Click.gift, "1h")), "aggregate-kind"),
         (lambda: view(of=lists, by="user_id", n=lf.last(ANY.tags, "1h")), "aggregate-kind"),
         (lambda: view(of=lists, by="user_id", n=lf.last(ANY.raw, "1h")), "aggregate-kind"),
-        (lambda: lf.sum(Click.price, "1h", scale=16), "sum-scale"),
-        (lambda: lf.sum(Click.price, "1h", scale=-1), "sum-scale"),
-        (lambda: lf.count("5s"), "window-too-short"),
-        (lambda: lf.count("1h", step="7s"), "bad-step"),
-        (lambda: lf.count("an hour"), "bad-duration"),
-        (lambda: lf.count("1h", where=True), "not-a-condition"),
+        *(
+            (lambda a=a: view(n=a(ANY_CLICK.raw, "1h")), "aggregate-kind")
+            for a in (lf.mean, lf.min, lf.max, lf.distinct)
+        ),
+        *((lambda a=a: view(n=a(ANY_CLICK.item_id, "1h")), "aggregate-kind") for a in (lf.mean, lf.min, lf.max)),
+        *(
+            (lambda a=a: view(n=a(ANY_CLICK.gift, "1h")), "aggregate-kind")
+            for a in (lf.mean, lf.min, lf.max, lf.distinct)
+        ),
+        (lambda: view(n=lf.mean(ANY_CLICK.at, "1h")), "aggregate-kind"),
+        (lambda: view(n=lf.sum(ANY_CLICK.at, "1h")), "aggregate-kind"),
+        (lambda: view(n=lf.distinct(ANY_CLICK.price, "1h")), "aggregate-kind"),
+        (lambda: view(n=lf.distinct(ANY_CLICK.tags, "1h")), "aggregate-kind"),
+        (lambda: view(n=lf.last_n(ANY_CLICK.tags, "1h", n=3)), "aggregate-kind"),
+        (lambda: view(n=lf.last_n(ANY_CLICK.raw, "1h", n=3)), "aggregate-kind"),
+        (lambda: view(n=lf.max(Purchase.price, "1h")), "field-of-other-event"),
+        (lambda: view(n=lf.latest(Click.item_id)), "column-of-a-table"),
+        (lambda: view(n=LOOSE.count("1h").default("none")), "default-kind"),
+        (lambda: view(n=LOOSE.count("1h").default(True)), "default-kind"),
+        (lambda: view(n=LOOSE.count("1h").default(ANY_CLICK)), "default-kind"),
+        (lambda: view(n=LOOSE.count("1h").default(2**63)), "default-kind"),
+        (lambda: view(n=LOOSE.sum(Click.price, "1h").default(math.inf)), "default-kind"),
+        (lambda: view(n=LOOSE.sum(Click.price, "1h").default(10**400)), "default-kind"),
+        (lambda: view(n=LOOSE.last(Click.item_id, "1h").default(ANY_VALUE)), "default-kind"),
+        (lambda: view(n=LOOSE.max(Click.at, "1h").default(datetime(2026, 1, 1))), "default-kind"),
+        (lambda: view(n=LOOSE.last_n(ANY_CLICK.item_id, "1h", n=3).default([])), "default-kind"),
+        (lambda: view(n=(LOOSE.count("1h") + 1).default(ANY_VALUE)), "default-kind"),
+        (lambda: view(n=LOOSE.count("1h") + LOOSE.last(ANY_CLICK.item_id, "1h")), "formula-kinds"),
+        (lambda: view(n=LOOSE.count("1h") + LOOSE.last_n(ANY_CLICK.pieces, "1h", n=2)), "formula-kinds"),
+        (lambda: view(n=LOOSE.count("1h") + LOOSE.max(ANY_CLICK.at, "1h")), "formula-kinds"),
+        (lambda: view(n=lf.count("1h") + UserActivity.clicks_1h), "feature-of-other-view"),
+        (lambda: view(n=ANY_ACTIVITY.clicks_1h.default(0) / 2), "feature-of-other-view"),
     ],
 )
 def test_refused(declare: Callable[[], object], code: str) -> None:
@@ -243,13 +400,7 @@ def test_a_condition_is_not_over_a_list() -> None:
     refused(lambda: view(of=lists, by="user_id", n=lf.count("1h", where=ANY.tags == "x")))
 
 
-def test_a_view_has_a_key() -> None:
-    refused(lambda: view(by=()))
-
-
-def test_a_key_has_each_part_once() -> None:
-    refused(lambda: view(by=(Click.user_id, Click.user_id)))
-
+ORIGIN = (Provenance("v", "b", 7, found=True),)
 
 # Descriptors --------------------------------------------------------------------------------------------------------
 
@@ -259,9 +410,9 @@ def test_a_feature_is_a_reference_on_the_class_and_a_value_on_the_row() -> None:
     assert isinstance(reference, lf.Feature)
     assert (reference.name, reference.owner) == ("clicks_1h", UserActivity)
     assert repr(reference) == "<feature clicks_1h>"
-    row = make_row(UserActivity, {"clicks_1h": 3}, found=True, read_at=NOON, provenance=Provenance("v", "b", 7))
+    row = make_row(UserActivity, {"clicks_1h": 3}, found=True, read_at=NOON, provenance=ORIGIN)
     assert (row.clicks_1h, row.found, row.read_at) == (3, True, NOON)
-    assert row.provenance == Provenance("v", "b", 7)
+    assert row.provenance == ORIGIN
 
 
 def test_a_feature_used_in_a_second_view_stays_the_firsts() -> None:
@@ -291,7 +442,7 @@ def test_compute() -> None:
     assert (row.clicks_1h, row.big_1h, row.clicks_24h) == (2, 1, 3)
     assert (row.spend_24h, row.pieces_24h) == (380.0, 4)
     assert (row.last_item, row.last_at) == ("i2", NOON - timedelta(minutes=5))
-    assert (row.found, row.read_at, row.provenance) == (True, NOON, None)
+    assert (row.found, row.read_at, row.provenance) == (True, NOON, ())
     assert "clicks_1h=2" in repr(row)
 
 
@@ -322,21 +473,6 @@ def test_compute_at_a_moment_without_a_zone_is_refused() -> None:
 def test_compute_of_another_event_is_refused() -> None:
     stranger = Purchase(user_id="u1", price="1", at=NOON)
     refused(lambda: UserActivity.compute([stranger], at=NOON + timedelta(hours=1)))
-
-
-def test_key_values() -> None:
-    definition = UserItem.__leftfold_definition__
-    assert key_values(definition, {"pieces": 2, "user_id": "u"}) == ("u", 2)
-    assert entity_of(definition, {"pieces": 2, "user_id": "u"}) == "1:u1:2"
-    assert entity_of(UserActivity.__leftfold_definition__, {"user_id": "u:1"}) == "u:1"
-    error = refused(lambda: key_values(definition, {}))
-    assert "no key" in error.what
-    assert error.fix == "give exactly user_id=..., pieces=..."
-
-
-def test_true_is_not_a_number() -> None:
-    """Its text would be "True", which no writer of an int ever wrote."""
-    refused(lambda: key_values(UserItem.__leftfold_definition__, {"user_id": "u", "pieces": True}))
 
 
 def test_the_reference_of_a_time_constant() -> None:

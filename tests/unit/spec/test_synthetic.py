@@ -8,6 +8,7 @@ import pytest
 
 import leftfold as lf
 from leftfold import clock
+from leftfold.fold.expressions import from_micros
 from leftfold.spec.synthetic import synthetic
 from tests.unit.spec.declared import Click, clicks
 
@@ -60,3 +61,24 @@ def test_prices_look_like_prices() -> None:
     prices = sorted(r["price"] for r in made(MANY, 6))
     assert 25 < prices[MANY // 2] < 45
     assert all(p >= 0 and round(p, 2) == p for p in prices)
+
+
+class Stock(lf.Event):
+    item: str
+    pieces: int
+    level: float
+    gone: bool
+    raw: bytes
+    marks: list[datetime]
+    counted: datetime
+
+
+TABLE = lf.Topic("stock", Stock, key=Stock.item, compacted=True, format="json")
+
+
+def test_a_table_needs_no_time() -> None:
+    records = made(100, 7, TABLE)
+    assert records == made(100, 7, TABLE)
+    assert {r["counted"] for r in records} == {from_micros(AT)}
+    for record in records:
+        Stock(**record)

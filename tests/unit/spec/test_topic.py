@@ -9,8 +9,8 @@ import pytest
 
 import leftfold as lf
 from leftfold.errors import DeclarationError
-from leftfold.spec.topic import COMPATIBILITIES
-from tests.unit.spec.declared import NOON, Click, Purchase, clicks
+from leftfold.spec.topic_options import COMPATIBILITIES
+from tests.unit.spec.declared import Click, Purchase, clicks
 
 M, H, D = 60_000_000, 3_600_000_000, 86_400_000_000
 
@@ -41,6 +41,7 @@ def test_defaults() -> None:
     made = topic()
     assert (made.partitions, made.replication, made.compatibility) == (6, 3, "FULL_TRANSITIVE")
     assert (made.retention, made.lateness, made.external) == (7 * D, 10 * M, False)
+    assert (made.format, made.log_time, made.compacted) == ("avro", "broker", False)
     assert made.source.file == __file__
 
 
@@ -83,15 +84,28 @@ def test_a_key_has_a_part() -> None:
         topic(key=())
 
 
-def test_key_text() -> None:
-    event = Odd(user="u:1", shop=7, price=1.0, at=NOON)
-    assert topic().key_of(event) == b"u:1"
-    assert topic(key=(Odd.user, Odd.shop)).key_of(event) == b"3:u:11:7"
-
-
 @pytest.mark.parametrize("time", [Odd.price, Odd.user, Odd.seen])
 def test_time_is_a_required_datetime(time: Any) -> None:
     assert refused(time=time).code == "time-kind"
+    assert refused(time=time, compacted=True).code == "time-kind"
+
+
+def test_only_a_compacted_topic_needs_no_time() -> None:
+    assert refused(time=None).code == "time-missing"
+    assert topic(time=None, compacted=True).time is None
+    with_time = topic(compacted=True).time
+    assert with_time is not None
+    assert with_time.name == "at"
+
+
+def test_a_compacted_topic_has_no_retention() -> None:
+    assert topic(compacted=True).retention is None
+    assert refused(compacted=True, retention="7d").code == "compacted-retention"
+
+
+def test_json_has_no_compatibility() -> None:
+    assert topic(format="json").compatibility == "NONE"
+    assert refused(format="json", compatibility="FULL").code == "json-compatibility"
 
 
 @pytest.mark.parametrize(
@@ -116,6 +130,9 @@ def test_bad_rates(rate: str) -> None:
         ({"rate": "900m/s"}, "partitions-range"),  # 18,000 partitions: no cluster of ours carries them
         ({"replication": 0}, "replication-range"),
         ({"compatibility": "full"}, "bad-compatibility"),
+        ({"compatibility": ""}, "bad-compatibility"),
+        ({"format": "JSON"}, "bad-topic-option"),
+        ({"log_time": "header"}, "bad-topic-option"),
     ],
 )
 def test_ranges(options: dict[str, Any], code: str) -> None:
@@ -140,8 +157,20 @@ def test_topics_can_be_compared(operation: Callable[[Any, Any], Any]) -> None:
 
 def test_equal_topics_are_equal() -> None:
     assert topic() == topic()
-    assert topic() != topic(lateness="1h")
     assert len({topic(), topic()}) == 1
+    assert topic(time=None, compacted=True) == topic(time=None, compacted=True)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"lateness": "1h"}, {"retention": "1d"}, {"partitions": 7}, {"replication": 1}, {"external": True}),
+        *({"format": "json"}, {"log_time": "producer"}, {"compacted": True}, {"time": None, "compacted": True}),
+        *({"key": Odd.shop}, {"compatibility": "NONE"}),
+    ],
+)
+def test_every_option_makes_another_topic(options: dict[str, Any]) -> None:
+    assert topic() != topic(**options)
 
 
 def test_another_event_keeps_its_own_fields() -> None:

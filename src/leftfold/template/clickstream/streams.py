@@ -1,4 +1,4 @@
-"""What happens in the shop, and what we want to know of each person at any moment."""
+"""What happens in the shop, and what a model that ranks items wants to know at any moment."""
 
 from datetime import datetime
 
@@ -27,3 +27,30 @@ class UserActivity(lf.Features, of=clicks, by=Click.user_id):
     clicks_24h = lf.count("24h")
     spend_24h = lf.sum(Click.price, "24h")
     last_item = lf.last(Click.item_id, "7d")
+    per_click = spend_24h / clicks_24h  # computed when it is read
+
+
+class ItemUpdate(lf.Event):
+    """An item was added to the shop, or changed."""
+
+    item_id: str
+    category: str
+
+
+# Compacted: Kafka keeps the newest record of every item, for ever.
+items = lf.Topic("items", ItemUpdate, key=ItemUpdate.item_id, compacted=True)
+
+
+class Item(lf.Table, of=items, by=ItemUpdate.item_id):
+    """What an item is now."""
+
+    category = ItemUpdate.category
+
+
+class RankerInput(lf.Vector):
+    """What the ranking model sees of a person and an item, in one read."""
+
+    clicks_1h = UserActivity.clicks_1h
+    per_click = UserActivity.per_click.default(0.0)
+    category = Item.category
+    cart_value = lf.request(float)  # known to the caller only

@@ -15,10 +15,10 @@ def test_windows() -> None:
     events = [click(180, price=250.0), click(30, price=120.0), click(5, price=9.5, item="i2")]
     row = UserActivity.compute(events, at=NOON)
     assert (row.clicks_1h, row.big_1h, row.clicks_24h) == (2, 1, 3)
-    assert row.spend_24h == 379.5
+    assert (row.spend_24h, row.per_click) == (379.5, 126.5)
     assert row.last_item == "i2"
 
 
 def test_nobody() -> None:
     row = UserActivity.compute([click(5, price=9.5)], at=NOON, user_id="somebody else")
-    assert (row.clicks_1h, row.spend_24h, row.found) == (0, None, False)
+    assert (row.clicks_1h, row.spend_24h, row.per_click, row.found) == (0, None, None, False)

@@ -1,0 +1,220 @@
+"""Reads of a Vector against the bare Redis calls that fetch the same tiles, with their decoding; and, not judged,
+against one ready-made value per entity.
+
+Two entities, each with eight features over three windows (48 values), filled by a real view from a real log. Decoding
+on the bare side is JSON and sketches into objects; merging tiles into values is our side's work alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import statistics
+import tempfile
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import redis
+from datasketches import hll_sketch
+
+import leftfold
+from bench.engines import project
+from bench.pairs import Case, note
+from leftfold import clock
+
+ENTITIES = 200
+EVENTS = 80_000
+READS = 400  # of each side in a pair
+MANY = 50
+GOAL = 1.3
+
+SHOP = """\
+from datetime import datetime
+
+import leftfold as lf
+
+
+class Click(lf.Event):
+    user_id: str
+    item_id: str
+    price: float
+    pieces: int
+    at: datetime
+
+
+clicks = lf.Topic("clicks", Click, key=Click.user_id, time=Click.at, lateness="8d")
+
+
+def eight(other):
+    made = {}
+    for window in ("1h", "24h", "7d"):
+        made |= {
+            f"n_{window}": lf.count(window),
+            f"spend_{window}": lf.sum(Click.price, window),
+            f"mean_{window}": lf.mean(Click.pieces, window),
+            f"least_{window}": lf.min(Click.price, window),
+            f"most_{window}": lf.max(Click.pieces, window),
+            f"last_{window}": lf.last(other, window),
+            f"recent_{window}": lf.last_n(other, window, n=10),
+            f"different_{window}": lf.distinct(other, window),
+        }
+    return made
+
+
+Users = type("Users", (lf.Features,), eight(Click.item_id), of=clicks, by=Click.user_id)
+Items = type("Items", (lf.Features,), eight(Click.user_id), of=clicks, by=Click.item_id)
+Both = type(
+    "Both",
+    (lf.Vector,),
+    {f"{view.__name__.lower()}_{n}": getattr(view, n) for view in (Users, Items) for n in view.__leftfold_names__},
+)
+"""
+
+
+def measure(pairs: int) -> dict[str, Case]:
+    with tempfile.TemporaryDirectory(prefix="leftfold-bench-") as directory, project(Path(directory), SHOP) as app:
+        _fill(app)
+        bench = _Bench(app)
+        equal = bench.equal()
+        note(f"vectors equal to the bare calls' tiles, merged by hand: {equal}")
+        note(f"bytes in the store: {bench.bytes_per_entity():,} per entity as tiles, {bench.packed_bytes():,} packed")
+        return {
+            "read_one": Case(bench.compare("read_one", pairs, 1), GOAL, equal, lower_is_better=True),
+            "read_many": Case(bench.compare("read_many", pairs, MANY), GOAL, equal, lower_is_better=True),
+            "vs_packed": Case(bench.compare("vs_packed", pairs, 1, packed=True), None, equal, lower_is_better=True),
+        }
+
+
+def _fill(app: leftfold.App) -> None:
+    chance, now = random.Random(1), datetime.now(UTC)
+    with app.producer("clicks") as producer:
+        for _ in range(EVENTS):
+            producer.send_dict(
+                {
+                    "user_id": f"u{chance.randrange(ENTITIES)}",
+                    "item_id": f"i{chance.randrange(ENTITIES)}",
+                    "price": round(chance.expovariate(1 / 40), 2),
+                    "pieces": chance.randrange(5),
+                    "at": now - timedelta(days=7) * chance.random(),
+                }
+            )
+    for progress in app.supervisor(until_caught_up=True).run(lambda _: None):
+        assert progress.error is None, progress.error
+
+
+class _Bench:
+    def __init__(self, app: leftfold.App) -> None:
+        self._app = app
+        self._store = redis.Redis.from_url(app.online.url.get_secret_value())
+        self._chance = random.Random(2)
+        streams: Any = app.catalog  # loads the declarations
+        self._vector = streams.vectors["both"]
+        self._builds = {v: app.reader.ledger(v)[0] for v in ("users", "items")}  # type: ignore[index] # both are built
+        self._tiles = _fields_by_hand()
+        self._pack()
+
+    def compare(self, name: str, pairs: int, many: int, *, packed: bool = False) -> tuple[float, ...]:
+        """Ratios of the median times of a read."""
+        bare = self._packed if packed else self._bare
+        for _ in range(50):
+            self._ours(self._people(many))
+            bare(self._people(many))
+        ratios = []
+        for number in range(pairs):
+            mine: list[float] = []
+            theirs: list[float] = []
+            for _ in range(READS if many == 1 else READS // 10):
+                people = self._people(many)
+                sides: list[tuple[list[float], Callable[[Any], Any]]] = [(mine, self._ours), (theirs, bare)]
+                for times, read in sides if number % 2 else reversed(sides):
+                    started = clock.monotonic()
+                    read(people)
+                    times.append(clock.monotonic() - started)
+            ratio = statistics.median(mine) / statistics.median(theirs)
+            note(
+                f"{name} pair {number + 1}: ours {statistics.median(mine) * 1e6:.0f} µs, "
+                f"bare {statistics.median(theirs) * 1e6:.0f} µs, ratio {ratio:.3f}"
+            )
+            ratios.append(ratio)
+        return tuple(ratios)
+
+    def _people(self, many: int) -> list[dict[str, Any]]:
+        pick = self._chance.randrange
+        return [{"user_id": f"u{pick(ENTITIES)}", "item_id": f"i{pick(ENTITIES)}"} for _ in range(many)]
+
+    def _ours(self, people: list[dict[str, Any]]) -> Any:
+        if len(people) == 1:
+            return self._app.get(self._vector, **people[0])
+        return self._app.get_many(self._vector, people)
+
+    def _keys(self, people: list[dict[str, Any]]) -> list[str]:
+        keys = dict.fromkeys(
+            key
+            for person in people
+            for key in (
+                f"lf::row:users:{self._builds['users']}:{person['user_id']}",
+                f"lf::row:items:{self._builds['items']}:{person['item_id']}",
+            )
+        )
+        return list(keys)
+
+    def _bare(self, people: list[dict[str, Any]]) -> list[list[Any]]:
+        """What a careful person writes: one pipeline, one JSON document per row, each sketch an object."""
+        pipeline = self._store.pipeline(transaction=False)
+        for key in self._keys(people):
+            pipeline.hmget(key, self._tiles)
+        decoded = []
+        for held in pipeline.execute():
+            rows = json.loads(b"[" + b",".join([value for value in held if value is not None]) + b"]")
+            for row in rows:
+                row[-1] = hll_sketch.deserialize(base64.b64decode(row[-1]))
+            decoded.append(rows)
+        return decoded
+
+    def _pack(self) -> None:
+        """One ready-made value per entity, as a job that computes windows itself would write it."""
+        for number in range(ENTITIES):
+            person: dict[str, Any] = {"user_id": f"u{number}", "item_id": f"i{number}"}
+            row = self._app.get(self._vector, **person)
+            for kind in ("users", "items"):
+                values = {n: v for n, v in row.values.items() if n.startswith(kind)}
+                self._store.set(f"packed:{kind}:{number}", json.dumps(values))
+
+    def _packed(self, people: list[dict[str, Any]]) -> list[Any]:
+        pipeline = self._store.pipeline(transaction=False)
+        for person in people:
+            pipeline.get(f"packed:users:{person['user_id'][1:]}")
+            pipeline.get(f"packed:items:{person['item_id'][1:]}")
+        return [json.loads(value) for value in pipeline.execute()]
+
+    def equal(self) -> bool:
+        """The counts and sums that the bare calls' tiles give are those of the vectors."""
+        for _ in range(100):
+            (person,) = self._people(1)
+            row = self._app.get(self._vector, **person).values
+            for kind, rows in zip(("users", "items"), self._bare([person]), strict=True):
+                hours = [r for r in rows if r[0] < 10**6]  # an hour's number has six digits, five minutes' seven
+                if row[f"{kind}_n_7d"] != sum(r[2] for r in hours):
+                    return False
+        return True
+
+    def bytes_per_entity(self) -> int:
+        keys = [k for p in ({"user_id": f"u{n}", "item_id": f"i{n}"} for n in range(ENTITIES)) for k in self._keys([p])]
+        return sum(self._store.memory_usage(key) or 0 for key in keys) // len(keys)
+
+    def packed_bytes(self) -> int:
+        keys = [f"packed:{kind}:{n}" for kind in ("users", "items") for n in range(ENTITIES)]
+        return sum(self._store.memory_usage(key) or 0 for key in keys) // len(keys)
+
+
+def _fields_by_hand() -> list[str]:
+    """The fields of the tiles that the three windows need now: docs/reference/protocol.md, written out."""
+    now = clock.now_us() // 1_000_000
+    rings = {300: -(-(3_600 + 300 + 60) // 300) + 2, 3_600: -(-(7 * 86_400 + 300 + 60) // 3_600) + 2}
+    fine = (now - 3_600) // 300  # the last hour: five minutes each up to the full hour, then that hour's own tile
+    wanted = [(300, index) for index in range(fine, -(-fine // 12) * 12)]
+    wanted += [(3_600, now // 3_600 - back) for back in range(168, -1, -1)]
+    return [f"{step}:{index % rings[step]}" for step, index in wanted]

@@ -1,0 +1,53 @@
+"""Small HyperLogLog sketches, as Spark's `hll_sketch_agg` makes them and as the library of the same project reads them.
+
+A sketch remembers how it was filled, and its estimate with it: filled at once it differs a little from merged. Merging
+a sketch with itself changes no register and makes it forget, so that an estimate depends on the values alone.
+"""
+
+from __future__ import annotations
+
+import math
+from binascii import a2b_base64, b2a_base64
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+# log2 of the number of registers: about 4.6 % standard error, and 125 kB of text in the store for a week of busy hours.
+SKETCH_SIZE = 9
+SMALLEST_SKETCH, LARGEST_SKETCH = 8, 12
+
+
+def sketch(values: Iterable[Any], size: int) -> str:
+    """The sketch of strings or ints, as text. An empty string counts as no value, here as in Spark."""
+    from datasketches import HLL_8, hll_sketch
+
+    made = hll_sketch(size, HLL_8)
+    for value in values:
+        made.update(value)
+    return _text(made.serialize_compact())
+
+
+def union(sketches: Sequence[str], size: int) -> str:
+    from datasketches import HLL_8
+
+    return sketches[0] if len(sketches) == 1 else _text(_union(sketches, size).get_result(HLL_8).serialize_compact())
+
+
+def estimate(sketch: str, size: int) -> int:
+    from datasketches import HLL_8
+
+    merged = _union((sketch,), size)
+    merged.update(merged.get_result(HLL_8))
+    return math.floor(float(merged.get_estimate()) + 0.5)  # half goes up, as Java rounds
+
+
+def _union(sketches: Sequence[str], size: int) -> Any:
+    from datasketches import hll_sketch, hll_union
+
+    merged = hll_union(size)
+    for text in sketches:
+        merged.update(hll_sketch.deserialize(a2b_base64(text)))
+    return merged
+
+
+def _text(data: bytes) -> str:
+    return b2a_base64(data, newline=False).decode()

@@ -1,0 +1,104 @@
+"""Records as bytes: Avro under a registered schema, or JSON. Both check types, neither the event's rules.
+
+An encoder raises one of `MISFITS` for a record that does not fit its event.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import math
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from fastavro import parse_schema, schemaless_writer
+
+from leftfold.fold.values import INT64, Kind
+from leftfold.spec.event import Event, EventField, fields_of
+from leftfold.spec.framing import frame
+from leftfold.spec.schema import avro_schema
+
+Encode = Callable[[Mapping[str, Any]], bytes]
+MISFITS = (ValueError, TypeError, KeyError, OverflowError, AttributeError)
+_TYPES: dict[Kind, Any] = {
+    "string": str,
+    "int": int,
+    "float": float | int,
+    "bool": bool,
+    "datetime": datetime,
+    "bytes": bytes,
+}
+_MISSING = object()
+
+
+def avro_encoder(event: type[Event], schema_id: int) -> Encode:
+    fields = fields_of(event).values()
+    times = tuple(f.name for f in fields if f.kind == "datetime" and not f.repeated)
+    lists = tuple(f.name for f in fields if f.kind == "datetime" and f.repeated)
+    # For an absent value fastavro takes the schema's default, which for bytes is a text that it then refuses.
+    absent = {f.name: f.default for f in fields if f.kind == "bytes" and not f.required}
+    schema = parse_schema(json.loads(avro_schema(event)))
+    header = frame(schema_id)
+
+    def encode(record: Mapping[str, Any]) -> bytes:
+        buffer = io.BytesIO()
+        buffer.write(header)
+        for name in times:
+            moment = record.get(name)
+            if isinstance(moment, datetime) and moment.tzinfo is None:
+                raise ValueError(f"{name} has no time zone")
+        for name in lists:
+            if any(isinstance(moment, datetime) and moment.tzinfo is None for moment in record.get(name) or ()):
+                raise ValueError(f"{name} has no time zone")
+        schemaless_writer(buffer, schema, {**absent, **record} if absent else record)
+        return buffer.getvalue()
+
+    return encode
+
+
+def json_encoder(event: type[Event]) -> Encode:
+    fields = fields_of(event)
+    text = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+    def encode(record: Mapping[str, Any]) -> bytes:
+        if unknown := record.keys() - fields.keys():
+            raise ValueError(f"there is no field {', '.join(sorted(unknown))}")
+        return text({name: _value(field, record.get(name, _MISSING)) for name, field in fields.items()}).encode()
+
+    return encode
+
+
+def _value(field: EventField, given: Any) -> Any:
+    if given is _MISSING:
+        if field.required and not field.optional:
+            raise ValueError(f"{field.name} is missing")
+        given = None if field.required else field.default
+    if given is None and field.optional:
+        return None
+    try:
+        if not field.repeated:
+            return _plain(field.kind, given)
+        if not isinstance(given, list):
+            raise TypeError(f"list expected, got {type(given).__name__}")
+        return [_plain(field.kind, value) for value in given]
+    except MISFITS as error:
+        raise ValueError(f"{field.name}: {error}") from error
+
+
+def _plain(kind: Kind, value: Any) -> Any:
+    """The value as JSON has it, if it is of this kind; to Python alone True is an int."""
+    if not isinstance(value, _TYPES[kind]) or (isinstance(value, bool) and kind != "bool"):
+        raise TypeError(f"{kind} expected, got {type(value).__name__}")
+    if kind == "int" and not -INT64 <= value < INT64:
+        raise ValueError("more than 64 bits")
+    if kind == "float":
+        if not math.isfinite(value):
+            raise ValueError("not finite")
+        return float(value)
+    if kind == "datetime":
+        if value.tzinfo is None:
+            raise ValueError("no time zone")
+        return value.astimezone(UTC).isoformat()
+    return base64.b64encode(value).decode() if kind == "bytes" else value

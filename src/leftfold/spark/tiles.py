@@ -1,0 +1,271 @@
+"""A view of windowed features as one stateful operator: no Python per record, no second meaning.
+
+Every record becomes one row per step (its tiles) and one ledger row (what happened to it, per partition); all are
+folded by the same aggregation, so the ledger's counts are exactly-once because they are state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.internal import InternalFunction
+
+from leftfold.fold import columns, expressions
+from leftfold.fold.definition import Definition
+from leftfold.fold.durations import SECOND
+from leftfold.fold.values import INT64, Kind
+from leftfold.spark.accept import judged
+from leftfold.spark.catalyst import condition, entity, json_text, plain
+from leftfold.spark.inspect import GIVEN
+from leftfold.spark.ledger import COUNTS, NAME, ledger_step
+from leftfold.spec.event import fields_of
+from leftfold.spec.stream import RECORD, Stream
+from leftfold.store.layout import ACCEPTED, LIFETIME_FIELD
+
+_NEVER = "9999-12-31"
+# Fields of the event are columns under this prefix, so that a field may have any name: "offset", "step", "entity".
+OWN = "own_"
+# What a record is exploded to: its steps, 0 for the tile of everything, and this for its ledger row.
+_LEDGER, _LIFETIME = -1, 0
+_PLACE_WIDTH = 34
+
+
+@dataclass(frozen=True)
+class TilesJob:
+    """How Spark runs a `Definition`, with the stream between topics and view, if there is one."""
+
+    definition: Definition
+    between: Stream | None = None
+    sweeps = True
+    cumulative = True
+
+    def stream(self, records: DataFrame, delay: int) -> DataFrame:
+        return tiles(records, self.definition, delay=delay, stream=self.between)
+
+    def packed(self, batch: DataFrame, number: int) -> DataFrame:
+        return pack(batch, self.definition, number)
+
+    def made(self, records: DataFrame) -> DataFrame:
+        """What the stream makes of records, for a look at its plan."""
+        assert self.between is not None
+        return _called(self.between, _given(_seen(records, self.definition, self.between)))
+
+    @property
+    def kinds(self) -> dict[str, Kind]:
+        return _kinds(self.definition)
+
+    @property
+    def rows_per_record(self) -> int | None:
+        return len(self.definition.steps) + self.definition.lifetime if self.between is None else None
+
+
+def tiles(
+    records: DataFrame,
+    definition: Definition,
+    *,
+    delay: int,
+    stream: Stream | None = None,
+) -> DataFrame:
+    """entity, step (µs), tile_end, p0…pn, records, newest_log, newest_event, newest_offset.
+
+    A ledger row has its outcome as entity and -(slot + 1) as step; it is never evicted. `delay` is how far the
+    watermark stays behind the newest log time.
+    """
+    delay_ms = delay // 1_000
+    kinds = _kinds(definition)
+    marked = records.withWatermark("log_time", f"{delay_ms} milliseconds")
+    seen = _seen(marked, definition, stream)
+    steps = (*definition.steps, *((_LIFETIME,) if definition.lifetime else ()))
+    if stream is None:
+        rows = _exploded(_own_columns(seen, definition, kinds, "event."), steps)
+    else:
+        rows = _exploded(_placed(_called(stream, _given(seen)), definition, kinds), steps, ledger=False).unionByName(
+            _exploded(_own_columns(seen, definition, {}, "event."), ()), allowMissingColumns=True
+        )
+    is_ledger, is_lifetime = F.col("s") == _LEDGER, F.col("s") == _LIFETIME
+    start = F.col("event_us") - F.pmod("event_us", F.when(F.col("s") > 0, F.col("s")).otherwise(F.lit(1)))
+    never = F.lit(_NEVER).cast("timestamp")
+    end = F.when(is_ledger | is_lifetime, never).otherwise(F.timestamp_micros(start + F.col("s")))
+    keyed = rows.select(
+        "*",
+        F.when(is_ledger, F.col("outcome")).otherwise(entity(definition.keys, OWN)).alias("entity"),
+        F.when(is_ledger, ledger_step()).otherwise(F.col("s")).alias("step"),
+        # The tile's end is what state is evicted by; computing it lost the watermark's mark, so it is put back.
+        end.alias("tile_end", metadata={"spark.watermarkDelayMs": delay_ms}),
+    )
+    partials = [aggregate(c, ties=stream is not None).alias(f"p{i}") for i, c in enumerate(definition.columns)]
+    kept = {c.aggregate for c in definition.columns}
+    if "last" in kept and not kept & {"last_n", "distinct"}:
+        # Spark sorts all rows for an aggregation that holds values of varying width, unless one of its functions
+        # keeps objects: then it hashes. This one keeps an empty list.
+        partials.append(F.collect_list(F.when(F.lit(False), F.lit(0))).alias("hashed"))
+    return keyed.groupBy("entity", "step", "tile_end").agg(
+        *partials,
+        F.count(F.lit(1)).alias("records"),
+        F.max("log_us").alias("newest_log"),
+        F.max("event_us").alias("newest_event"),
+        F.max("offset").alias("newest_offset"),
+    )
+
+
+def accepted(records: DataFrame, definition: Definition, stream: Stream | None = None) -> DataFrame:
+    """What a view folds: slot, offset, log_us, event_us, outcome, and the fields of the event under `OWN`."""
+    seen = _seen(records, definition, stream)
+    if stream is not None:
+        return _placed(_called(stream, _given(seen)), definition, _kinds(definition))
+    return _own_columns(seen, definition, _kinds(definition), "event.").where(F.col("outcome") == ACCEPTED)
+
+
+def _own_columns(seen: DataFrame, definition: Definition, kinds: dict[str, Kind], prefix: str) -> DataFrame:
+    fields = [plain(F.col(prefix + n), k).alias(OWN + n) for n, k in sorted(kinds.items()) if n != definition.time]
+    return seen.select(
+        *("slot", "offset", "log_us", "event_us", "outcome"), F.col("event_us").alias(OWN + definition.time), *fields
+    )
+
+
+def _seen(records: DataFrame, definition: Definition, stream: Stream | None) -> DataFrame:
+    """Judged by what the view reads; before a stream, by all of the event, since the stream may read any of it."""
+    fields = {} if stream is None else fields_of(stream.topics[0].event)
+    return judged(
+        records,
+        origins=definition.origins,
+        time=definition.time,
+        future=definition.future,
+        required=[f.name for f in fields.values() if not f.optional] if fields else [k.name for k in definition.keys],
+        kinds={f.name: f.kind for f in fields.values() if not f.repeated} if fields else _kinds(definition),
+        rules=definition.rules,
+    )
+
+
+def _called(stream: Stream, given: DataFrame) -> DataFrame:
+    made: DataFrame = stream(given)
+    return made
+
+
+def _given(seen: DataFrame) -> DataFrame:
+    """What a stream is given: accepted events, each with the position and time of its record."""
+    record = F.struct("slot", "offset", "log_us", "event_us", "outcome").alias(RECORD)
+    return seen.where(F.col("outcome") == ACCEPTED).select("event.*", record).alias(GIVEN)
+
+
+def _placed(made: DataFrame, definition: Definition, kinds: dict[str, Kind]) -> DataFrame:
+    """Rows of a stream at the position and time of their records; one without its key stops the view."""
+    fields = []
+    for name, kind in sorted(kinds.items()):
+        value = plain(F.col(name), kind)
+        if kind == "float":  # a function can make what no accepted record holds; that counts as missing
+            value = F.when(~F.isnan(value) & (F.abs(value) != F.lit(float("inf"))), value)
+        if name in [k.name for k in definition.keys]:
+            unkeyed = F.raise_error(F.lit(f"{definition.view}: the stream gave a row without {name}"))
+            value = F.when(value.isNull(), unkeyed).otherwise(value)
+        if name != definition.time:
+            fields.append(value.alias(OWN + name))
+    return made.select(f"{RECORD}.*", F.col(f"{RECORD}.event_us").alias(OWN + definition.time), *fields)
+
+
+def _exploded(rows: DataFrame, steps: tuple[int, ...], *, ledger: bool = True) -> DataFrame:
+    """One row per step, all constants, so that nothing is allocated per record; a record not accepted counts only."""
+    every = F.array(*(F.lit(s).cast("long") for s in (*steps, *((_LEDGER,) if ledger else ()))))
+    if not ledger or not steps:
+        return rows.withColumn("s", F.explode(every))
+    only = F.array(F.lit(_LEDGER).cast("long"))
+    return rows.withColumn("s", F.explode(F.when(F.col("outcome") == ACCEPTED, every).otherwise(only)))
+
+
+def _kinds(definition: Definition) -> dict[str, Kind]:
+    """The kind of every field the view reads, from wherever it is read."""
+    conditions = [c.where for c in definition.columns if c.where is not None]
+    if definition.stream is None:
+        conditions += definition.rules
+    return {
+        **{k.name: k.kind for k in definition.keys},
+        **{c.field: c.kind for c in definition.columns if c.field and c.aggregate != "count"},
+        **{ref.name: ref.kind for condition in conditions for ref in expressions.references(condition)},
+    }
+
+
+def aggregate(column: columns.Column, *, ties: bool, within: Column | None = None) -> Column:
+    """A column's partial over rows as `accepted` gives them, or over those of them that lie `within` something.
+
+    `ties` are rows of one position, which only a stream makes: among those the largest text is the last.
+    """
+    conditions = ([] if within is None else [within]) + ([] if column.where is None else [condition(column.where, OWN)])
+    where = reduce(and_, conditions) if conditions else None
+    if column.field is None:
+        return F.count(F.lit(1)) if where is None else F.count(F.when(where, F.lit(1)))
+    value = F.col(OWN + column.field)
+    chosen = value if where is None else F.when(where, value)
+    if column.aggregate == "last_n":
+        # Spark's own bounded aggregate: state holds n values, whatever the tile saw.
+        return InternalFunction.collect_top_k(_placed_text(chosen), column.size, False)
+    if column.aggregate == "last":
+        position = F.struct("event_us", "slot", "offset", *((value.cast("string"),) if ties else ()))
+        return F.max_by(value, F.when(chosen.isNotNull(), position))
+    if column.aggregate == "distinct":
+        return F.hll_sketch_agg(chosen, column.size)
+    if column.aggregate == "sum":
+        return F.sum(chosen.cast("decimal(19,0)") if column.kind == "int" else _float_units(chosen, column.scale))
+    if column.aggregate != "count" and column.kind == "float":
+        chosen = F.when(chosen == 0.0, F.lit(0.0)).otherwise(chosen)  # never -0.0: it would depend on the order
+    return {"count": F.count, "min": F.min, "max": F.max}[column.aggregate](chosen)
+
+
+def _placed_text(value: Column) -> Column:
+    """A value behind its position (time, slot, offset) in digits of fixed width, as one text that sorts by it.
+
+    Of a struct, Spark would build the comparison anew for every group: ten times the cost of all the rest.
+    """
+    time, slot, offset = F.col("event_us") + F.lit(1 << 55), F.col("slot").cast("long"), F.col("offset")
+    digits = [F.lpad(F.hex(number), width, "0") for number, width in ((time, 14), (slot, 8), (offset, 12))]
+    return F.concat(*digits, value.cast("string"))
+
+
+def values_of_texts(texts: Column) -> Column:
+    """The values that stand behind their positions, newest first, as text."""
+    return F.transform(texts, lambda text: F.substring(text, _PLACE_WIDTH + 1, 2**30))
+
+
+def _float_units(value: Column, scale: int) -> Column:
+    """The same IEEE operations as fold.columns.units, so that both give the same integer."""
+    scaled = value * F.lit(float(10**scale)) + F.lit(0.5)
+    fits = F.abs(scaled) < F.lit(float(INT64))
+    whole = F.floor(F.when(fits, scaled)).cast("decimal(19,0)")
+    overflow = F.lit(str(columns.OVERFLOW)).cast("decimal(38,0)")
+    return F.when(fits, whole.cast("decimal(38,0)")).when(value.isNotNull(), overflow)
+
+
+def pack(batch: DataFrame, definition: Definition, number: int) -> DataFrame:
+    """entity (null for a ledger row), store field, value.
+
+    Written as SQL text: built from column objects, each batch would pay a hundred calls into the JVM.
+    """
+    index = "(unix_micros(tile_end) div nullif(step, 0) - 1)"
+    slots = " ".join(f"when {step} then {ring}" for step, ring in definition.rings.items())
+    field = f"concat_ws(':', step div {SECOND}, pmod({index}, case step {slots} end))" if slots else "null"
+    if definition.lifetime:
+        field = f"if(step = {_LIFETIME}, '{LIFETIME_FIELD}', {field})"
+        index = f"if(step = {_LIFETIME}, newest_event, {index})"
+    partials = ", ".join(_json(f"p{i}", column) for i, column in enumerate(definition.columns))
+    value = f"concat('[', concat_ws(',', {index}, '{number}', {partials}), ']')"
+    return batch.selectExpr(
+        "if(step < 0, null, entity) as entity",
+        f"if(step < 0, {NAME.format(topics=_topics(definition))}, {field}) as name",
+        f"if(step < 0, {COUNTS}, {value}) as value",
+    )
+
+
+def _topics(definition: Definition) -> str:
+    return ", ".join(f"'{o.topic}'" for o in definition.origins)
+
+
+def _json(name: str, column: columns.Column) -> str:
+    if column.aggregate == "distinct":  # Spark breaks lines of base64
+        return f"concat('\"', translate(base64({name}), concat(char(13), char(10)), ''), '\"')"
+    if column.aggregate == "last_n":
+        texts = f"transform({name}, x -> substring(x, {_PLACE_WIDTH + 1}))"
+        return f"to_json({texts})" if column.kind == "string" else f"concat('[', array_join({texts}, ','), ']')"
+    return json_text(name, column.kind if column.aggregate == "last" else "int")

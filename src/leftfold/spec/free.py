@@ -1,0 +1,122 @@
+"""Free views: a function of DataFrames, kept as the newest row of each key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+
+from leftfold.errors import DeclarationError, Source, caller
+from leftfold.fold.durations import Duration, micros, text
+from leftfold.fold.values import Kind
+from leftfold.spec import collector
+from leftfold.spec.aggregates import Feature, Taken
+from leftfold.spec.names import check_name, check_view_name
+from leftfold.spec.reading import Reading, reading
+from leftfold.spec.rows import html_table
+
+T = TypeVar("T", str, bool, int, float, datetime)
+_KINDS: dict[type, Kind] = {str: "string", bool: "bool", int: "int", float: "float", datetime: "datetime"}
+
+
+@dataclass(frozen=True)
+class Online:
+    """The online store: rows that `get` reads."""
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """What `@lf.view` makes. Callable with a plain DataFrame, for tests."""
+
+    name: str
+    reading: Reading
+    by: tuple[str, ...]
+    latest: str | None
+    ttl: int | None
+    keep_forever: bool
+    function: Callable[[Any], Any]
+    source: Source
+
+    def __call__(self, records: Any) -> Any:
+        return self.function(records)
+
+    @property
+    def __name__(self) -> str:
+        return self.name
+
+    def _repr_html_(self) -> str:
+        rows = {
+            "of": ", ".join(t.name for t in self.reading.topics),
+            "by": ", ".join(self.by),
+            "newest by": self.latest or "the batch",
+            "kept": "for ever" if self.ttl is None else f"{text(self.ttl)} after its last write",
+        }
+        return html_table((), rows.items(), caption=f"view {self.name}, a function")
+
+    def column(self, name: str, kind: type[T]) -> Feature[T | None]:
+        """A column of its rows, for a Vector; `kind` is for the type checker, the store knows its own."""
+        source = caller()
+        check_name(self.name, name, source)
+        if kind not in _KINDS:
+            raise DeclarationError(
+                "column-kind",
+                f"{self.name}.column({name!r}, {getattr(kind, '__name__', repr(kind))}) is of no kind that a row holds",
+                why="a column of a view's rows is str, bool, int, float or datetime",
+                fix="use one of these types",
+                source=source,
+            )
+        return Feature[T | None](Taken((name, _KINDS[kind])), source).bound(self, name)
+
+
+def view(
+    of: Any,
+    *,
+    by: str | tuple[str, ...],
+    latest: str | None = None,
+    to: Sequence[Online] = (Online(),),
+    ttl: Duration | None = None,
+    keep_forever: bool = False,
+    name: str | None = None,
+) -> Callable[[Callable[[Any], Any]], View]:
+    """Declare a function of DataFrames as a view.
+
+    It may filter, project, join a static table and aggregate once. Its rows are unique by `by` in every batch, or
+    `latest` names the column whose largest value decides. `ttl` forgets rows that were not written for so long.
+    """
+    source = caller()
+
+    def decorate(function: Callable[[Any], Any]) -> View:
+        read = reading(function.__name__, of, source)
+        if read.stream is not None:
+            raise DeclarationError(
+                "view-of-stream",
+                f"{function.__name__} is a view of the stream {read.stream.name}",
+                why="a free view is a function itself",
+                fix=f"read the topic and call {read.stream.name}(…) inside the function",
+                source=source,
+            )
+        if not to or not all(isinstance(sink, Online) for sink in to):
+            raise DeclarationError(
+                "no-sink",
+                f"{function.__name__} goes to={list(to)!r}",
+                why="a view that goes nowhere holds nothing",
+                fix="leave to= out, or write to=[lf.Online()]",
+                source=source,
+            )
+        keys = by if isinstance(by, tuple) else (by,)
+        if not keys or "at" in keys or latest in keys:
+            raise DeclarationError(
+                "by-kind",
+                f"{function.__name__} is keyed by {', '.join(keys) or 'nothing'}",
+                why="a row is looked up by its key; at= is the moment of a read, and latest= is no part of the key",
+                fix="name one or several other columns of what the function returns",
+                source=source,
+            )
+        forgotten = None if ttl is None else micros(ttl, option="ttl", source=source)
+        named = check_view_name(name or function.__name__, source)
+        made = View(named, read, keys, latest, forgotten, keep_forever, function, source)
+        collector.declare(made, source.file)
+        return made
+
+    return decorate

@@ -1,0 +1,37 @@
+"""Names of views and of what they hold."""
+
+from __future__ import annotations
+
+import re
+
+from leftfold.errors import DeclarationError, Source
+from leftfold.spec.rows import RESERVED
+
+_VIEW_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,199}")
+
+
+def snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def check_view_name(name: str, source: Source) -> str:
+    if not _VIEW_NAME.fullmatch(name):
+        raise DeclarationError(
+            "view-name",
+            f"{name!r} cannot name a view",
+            why="the name is part of store keys and of the checkpoint's path: letters, digits, '.', '_' and '-'",
+            fix="choose such a name, for example user_activity",
+            source=source,
+        )
+    return name
+
+
+def check_name(view: str, name: str, source: Source) -> None:
+    if name in RESERVED or name.startswith("_"):
+        raise DeclarationError(
+            "reserved-name",
+            f"{view}.{name} cannot be the name of a feature",
+            why="a row that was read uses it for itself",
+            fix=f"choose another name; taken are {', '.join(sorted(RESERVED))} and names that start with _",
+            source=source,
+        )

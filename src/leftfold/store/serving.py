@@ -1,0 +1,57 @@
+"""Rows as people hold them: an instance of the class they asked with, or a row with the names that the store knows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from leftfold.fold.vector import VectorDefinition
+from leftfold.spec.free import View
+from leftfold.spec.rows import R, Row, make_row
+from leftfold.spec.vector import Vector
+from leftfold.store.reader import Read, not_built
+
+
+class NamedRow(Row):
+    """A row read by a view's name: each feature an attribute."""
+
+    @property
+    def values(self) -> dict[str, Any]:
+        held: dict[str, Any] = self.__dict__["_values"]
+        return dict(held)
+
+    @property
+    def _title(self) -> str:
+        return str(self.__dict__["_named"])
+
+    def __getattr__(self, name: str) -> Any:
+        if "_values" not in self.__dict__ or name.startswith("_"):  # copy and pickle ask before there is anything
+            raise AttributeError(name)
+        if name in self.__dict__["_values"]:
+            return self.__dict__["_values"][name]
+        raise AttributeError(f"{self._title} has no feature {name!r}; it has {', '.join(self.values)}")
+
+
+def target_of(view: type[Any] | str | View) -> str | VectorDefinition:
+    if isinstance(view, str):
+        return view
+    if isinstance(view, View):
+        return view.name
+    if issubclass(view, Vector):
+        return view.__leftfold_definition__
+    name: str = view.__leftfold_definition__.view
+    return name
+
+
+def rows_of(view: type[R] | str | View, read: Sequence[Read]) -> list[R] | list[NamedRow]:
+    if isinstance(view, str | View):
+        named = view if isinstance(view, str) else view.name
+        return [_row(NamedRow, one, {"_values": one.values, "_named": named}) for one in read]
+    for one in read[:1]:
+        if missing := [name for name in view.__leftfold_names__ if name not in one.values]:
+            raise not_built(one.provenance[0].view, missing[0])
+    return [_row(view, one, one.values) for one in read]
+
+
+def _row(kind: type[R], read: Read, values: dict[str, Any]) -> R:
+    return make_row(kind, values, found=read.found, read_at=read.read_at, provenance=read.provenance)

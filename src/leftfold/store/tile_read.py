@@ -1,0 +1,129 @@
+"""What a read of windowed features fetches, and the values that it merges from what it gets.
+
+The fields to fetch depend on the moment only by its tile of the finest step, so they are prepared once for that and
+used for every entity.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from leftfold.errors import StoreError
+from leftfold.fold import columns
+from leftfold.fold.definition import Definition, Span
+from leftfold.fold.durations import text
+from leftfold.fold.expressions import from_micros
+from leftfold.fold.tiles import Tile, cover, floor
+from leftfold.store.client import HashRead
+from leftfold.store.layout import LIFETIME_FIELD, field
+
+Held = Sequence[bytes | None]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one row of one view holds."""
+
+    values: dict[str, Any]
+    found: bool  # anything happened in any of its windows
+    batch: int  # the last one that wrote what was read; -1 if nothing was there
+
+
+@dataclass(frozen=True)
+class _Cover:
+    """The tiles of a span, as places among all that are fetched, in order of time."""
+
+    span: Span
+    places: list[int]
+    columns: list[int]
+    within: Span | None  # a shorter window whose tiles follow on these, and are merged already
+
+    @classmethod
+    def of(cls, span: Span, places: list[int], columns: set[int], before: Sequence[_Cover]) -> _Cover:
+        """Windows of one step end in the same tiles, so the longer one goes on where the shorter one began."""
+        inner = before[-1] if before else None
+        reach = [] if inner is None else inner.all_places(before)
+        if inner is None or not reach or places[-len(reach) :] != reach or not columns <= set(inner.columns):
+            return cls(span, places, sorted(columns), None)
+        return cls(span, places[: -len(reach)], sorted(columns), inner.span)
+
+    def all_places(self, covers: Sequence[_Cover]) -> list[int]:
+        inner = next((c for c in covers if c.span == self.within), None)
+        return self.places + (inner.all_places(covers) if inner else [])
+
+
+class TileRead:
+    """One definition at one moment, or at any from `at` to `until`.
+
+    `exact`: a moment before the newest event, so no tile may reach past it.
+    """
+
+    def __init__(self, definition: Definition, at: int, until: int, *, exact: bool) -> None:
+        self._definition = definition
+        self._exact = exact
+        wanted: dict[Span, set[int]] = {}
+        for feature in definition.windowed:
+            wanted.setdefault(feature.span, set()).update(feature.columns)
+        self._lifetimes = {span: sorted(numbers) for span, numbers in wanted.items() if span[0] is None}
+        places: dict[Tile, int] = {}
+        covers: list[_Cover] = []
+        for span, numbers in sorted(wanted.items(), key=lambda item: (item[0][1], item[0][0] or 0)):
+            window, step, _ = span
+            if window is not None:
+                steps = definition.steps if exact else [s for s in definition.steps if s >= step]
+                tiles = cover(floor(at - window, step), until, steps, exact=exact)
+                covers.append(_Cover.of(span, [places.setdefault(t, len(places)) for t in tiles], numbers, covers))
+        self._covers = covers
+        self._indexes = [tile.index for tile in places]
+        fields = [field(t.step, t.index, definition.rings[t.step]) for t in places]
+        self.fields = HashRead([*fields, *((LIFETIME_FIELD,) if definition.lifetime else ())])
+
+    def values(self, held: Held, at: int) -> Part:
+        """The features at `at`, of what the store holds."""
+        definition, indexes = self._definition, self._indexes
+        present = [i for i, value in enumerate(held) if value is not None]
+        decoded: list[list[Any]] = json.loads(b"[%b]" % b",".join([value for value in held if value is not None]))
+        lifetime = decoded.pop() if definition.lifetime and held[-1] is not None else None
+        if self._exact:
+            self._refuse_gone(present, decoded, at)
+        # A slot may still hold an older tile: that one lies outside every window by now.
+        tiles = {i: row for i, row in zip(present, decoded, strict=False) if row[0] == indexes[i]}
+        merged: dict[tuple[Span, int], Any] = {}
+        batch = -1
+        for cover_ in self._covers:
+            rows = [tiles[i] for i in cover_.places if i in tiles]
+            by_column = list(zip(*rows, strict=True)) if rows else None
+            batch = max(batch, *by_column[1]) if by_column else batch
+            for number in cover_.columns:
+                partials = by_column[2 + number] if by_column else ()
+                if cover_.within is not None:
+                    partials = (*partials, merged[cover_.within, number])
+                merged[cover_.span, number] = columns.merge(definition.columns[number], partials)
+        found = bool(tiles)
+        if lifetime is not None:
+            batch = max(batch, lifetime[1])
+        for span, numbers in self._lifetimes.items():
+            ttl = span[2]
+            alive = lifetime is not None and (ttl is None or lifetime[0] >= at - ttl)
+            found = found or alive
+            for number in numbers:
+                partials = (lifetime[2 + number],) if lifetime is not None and alive else ()
+                merged[span, number] = columns.merge(definition.columns[number], partials)
+        return Part(definition.finals(merged), found, batch)
+
+    def _refuse_gone(self, present: list[int], decoded: list[list[Any]], at: int) -> None:
+        if any(row[0] > self._indexes[i] for i, row in zip(present, decoded, strict=False)):
+            raise not_kept(self._definition, at, "newer tiles have taken the place of some that it needs")
+
+
+def not_kept(definition: Definition, at: int, why: str) -> StoreError:
+    past = "" if definition.lifetime else f", and for whole steps of {text(definition.steps[0])} in the recent past"
+    return StoreError(
+        "moment-not-kept",
+        f"{definition.view} cannot be read at {from_micros(at).isoformat()}",
+        why=f"{why}; the store answers for now{past}",
+        fix="ask for now; what lay at an earlier moment is in the log, and a replay of it",
+    )

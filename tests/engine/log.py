@@ -1,0 +1,57 @@
+"""A topic read back by the tests' own consumer: every record with its position, log time and plain fields."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import fastavro
+from confluent_kafka import Consumer, TopicPartition
+
+
+@dataclass(frozen=True)
+class Logged:
+    partition: int
+    offset: int
+    log_us: int
+    by_broker: bool
+    record: dict[str, Any] | None  # None if it cannot be decoded
+
+
+def read_topic(bootstrap: str, topic: str, schemas: dict[int, str]) -> Iterator[Logged]:
+    """The whole topic once, to the ends it has now."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "oracle", "enable.auto.commit": False})
+    parsed = {schema_id: fastavro.parse_schema(json.loads(text)) for schema_id, text in schemas.items()}
+    partitions = sorted(consumer.list_topics(topic, timeout=20).topics[topic].partitions)
+    ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=20)[1] for p in partitions}
+    consumer.assign([TopicPartition(topic, p, 0) for p in partitions if ends[p]])
+    left = {p for p in partitions if ends[p]}
+    while left:
+        for message in consumer.consume(10_000, timeout=10):
+            assert message.error() is None, message.error()
+            partition, offset = message.partition(), message.offset()
+            assert partition is not None
+            assert offset is not None
+            if offset + 1 >= ends[partition]:
+                left.discard(partition)
+            kind, log_ms = message.timestamp()
+            record = _decode(message.value(), parsed)
+            yield Logged(partition, offset, log_ms * 1_000, kind == 2, record)  # 2: stamped by the broker
+    consumer.close()
+
+
+def _decode(value: bytes | None, schemas: dict[int, Any]) -> dict[str, Any] | None:
+    if value is None or len(value) < 6 or value[0] != 0:
+        return None
+    schema = schemas.get(int.from_bytes(value[1:5]))
+    if schema is None:
+        return None
+    try:
+        record = fastavro.schemaless_reader(io.BytesIO(value[5:]), schema)
+    except (EOFError, ValueError, IndexError, OverflowError, MemoryError, UnicodeDecodeError):
+        return None
+    assert isinstance(record, dict)
+    return record

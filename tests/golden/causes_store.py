@@ -1,0 +1,215 @@
+"""How to provoke errors of the online store and of running views."""
+
+from __future__ import annotations
+
+import fcntl
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from leftfold.fold.definition import LAYOUT
+from leftfold.fold.expressions import to_micros
+from leftfold.kafka.admin import ObservedTopic
+from leftfold.settings import Kafka, Profile
+from leftfold.spec.free import View
+from leftfold.store.layout import Build, Names, manifest
+from leftfold.store.reader import Reader
+from leftfold.store.serving import rows_of, target_of
+from leftfold.store.writer import BuildWriter
+from tests.golden.causes import BROKER_TIME, DEAD, EVENT, HEAD, NOON, PROJECT, TOPIC, VIEW, Cause, project, stand_in
+from tests.golden.causes_views import FREE, ITEMS, TABLE
+
+GENERATION = "0123456789"
+LIFETIME = "    ever = lf.count(None)\n"
+VECTOR = (
+    "\n\nclass RankerInput(lf.Vector):\n    clicks_1h = UserActivity.clicks_1h\n    category = Item.category\n"
+    "    cart_value = lf.request(float)\n"
+)
+
+
+def built(tmp: Path, view: str = "user_activity", streams: str = VIEW) -> Build:
+    definition = project(tmp, HEAD + EVENT + TOPIC + streams).catalog.view(view).definition
+    assert not isinstance(definition, View)
+    return Build(definition, GENERATION)
+
+
+def store(*builds: Build, layout: int = LAYOUT) -> Reader:
+    """A reader of a store that holds these builds, no row, and events up to noon."""
+    held: dict[str, bytes] = {}
+    for build in builds:
+        names = Names("", build.definition.view)
+        text = manifest(build).replace(f'"layout": {LAYOUT}', f'"layout": {layout}')
+        held |= {names.active: build.id.encode(), names.manifest(build.id): text.encode()}
+
+    def answer(verb: str, key: str, *fields: str) -> bytes | list[bytes | None] | None:
+        if verb == "GET":
+            return held.get(key)
+        return [b"7", str(to_micros(NOON)).encode()] if ":mark:" in key else [None] * len(fields)
+
+    def execute(commands: Sequence[bytes]) -> list[Any]:
+        return [answer(*command.decode().split("\r\n")[2::2]) for command in commands]  # between are their lengths
+
+    reader = Reader(f"redis://{DEAD}/0", "")
+    reader._client = stand_in(execute=execute)
+    return reader
+
+
+def store_unreachable(tmp: Path) -> None:
+    Reader(f"redis://:hunter2@{DEAD}/0", "").read("user_activity", [{"user_id": "u1"}], None)
+
+
+def view_not_built(tmp: Path) -> None:
+    reader = Reader(f"redis://{DEAD}/0", "prod")
+    reader._client = stand_in(execute=lambda commands: [None] * len(commands))
+    reader.read("user_activity", [{"user_id": "u1"}], None)
+
+
+def unknown_layout(tmp: Path) -> None:
+    store(built(tmp), layout=7).read("user_activity", [{"user_id": "u1"}], None)
+
+
+def feature_not_built(tmp: Path) -> None:
+    """The store's build is of the declaration before a second feature was added to it."""
+    before = built(tmp)
+    built(tmp, streams=VIEW + '    clicks_24h = lf.count("24h")\n')
+    view = sys.modules["streams"].UserActivity
+    rows_of(view, store(before).read(target_of(view), [{"user_id": "u1"}], None))
+
+
+def vector_read(**given: Any) -> Cause:
+    def cause(tmp: Path) -> None:
+        streams = f"{ITEMS}{TABLE}{VIEW}{VECTOR}"
+        builds = [built(tmp, view, streams) for view in ("user_activity", "item")]
+        store(*builds).read(target_of(sys.modules["streams"].RankerInput), [given], None)
+
+    return cause
+
+
+def read_at(at: datetime, *, view: str = "user_activity", streams: str = VIEW) -> Cause:
+    def cause(tmp: Path) -> None:
+        key = "item_id" if view == "item" else "user_id"
+        with mock.patch("leftfold.clock.now_us", return_value=to_micros(NOON) + 60_000_000):
+            store(built(tmp, view, streams)).read(view, [{key: "x"}], to_micros(at))
+
+    return cause
+
+
+def naive_read(tmp: Path) -> None:
+    engines = 'kafka = { bootstrap = "b" }\nregistry = { url = "http://r" }\nonline = { url = "redis://o" }\n'
+    app = project(tmp, toml=f"{PROJECT}[profile.local]\n{engines}")
+    app.get("user_activity", user_id="u1", at=datetime(2026, 1, 5, 12))
+
+
+def store_holds(batch: int) -> Cause:
+    def cause(tmp: Path) -> None:
+        writer = BuildWriter(f"redis://{DEAD}/0", "", built(tmp))
+        writer._client = stand_in(hget=lambda key, name: str(batch))
+        writer.check(42)
+
+    return cause
+
+
+# Running ------------------------------------------------------------------------------------------------------------
+
+
+def supervisor(tmp: Path, *, topics: dict[str, ObservedTopic], streams: str = VIEW) -> Any:
+    from leftfold.run.supervisor import Engines, Options, Supervisor
+
+    catalog = project(tmp, HEAD + EVENT + TOPIC + streams).catalog
+    engines = Engines(
+        Kafka(bootstrap=DEAD),
+        stand_in(url=stand_in(get_secret_value=lambda: f"redis://{DEAD}")),
+        stand_in(topics=lambda names: topics),
+        stand_in(versions=lambda subject: {1: "{}"}),
+    )
+    options = Options(
+        views=list(catalog.views),
+        until_caught_up=True,
+        fresh=frozenset(),
+        checkpoints=str(tmp / "checkpoints"),
+        locks=tmp / "locks",
+        log_file=tmp / "spark.log",
+        application="leftfold shop",
+    )
+    return Supervisor(catalog, Profile(name="local"), engines, options)
+
+
+THERE = ObservedTopic("clicks", 6, 3, BROKER_TIME)
+
+
+def spark_missing(tmp: Path) -> None:
+    app = project(tmp)
+    with mock.patch("importlib.util.find_spec", return_value=None):
+        app.supervisor()
+
+
+def not_applied(tmp: Path) -> None:
+    supervisor(tmp, topics={})
+
+
+def already_running(tmp: Path) -> None:
+    running = supervisor(tmp, topics={"clicks": THERE})
+    (tmp / "locks").mkdir()
+    with (tmp / "locks" / "user_activity.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        running.run(lambda progress: None)
+
+
+def view_ends(*, failure: str | None, swept: int = 0, streams: str = VIEW) -> Cause:
+    """A view whose query has ended, or has lost rows, as its supervisor finds it."""
+
+    def cause(tmp: Path) -> None:
+        from leftfold.spark.query import Snapshot
+
+        (view,) = supervisor(tmp, topics={"clicks": THERE}, streams=streams).views
+        view.progress.state = "running"
+        view._query = stand_in(
+            active=False,
+            failure=lambda: failure,
+            snapshot=lambda partitions: Snapshot(batch=41, rate=0.0, behind=None, swept=swept),
+            stop_if_idle=lambda: None,
+        )
+        view.poll()
+        raise view.progress.error
+
+    return cause
+
+
+SPARK_SAID = (
+    "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure\n"
+    "java.lang.OutOfMemoryError: Java heap space\n    at org.apache.spark.Task.run(Task.scala:1)\n"
+)
+
+NOT_UNIQUE = (
+    "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure\n"
+    "org.apache.spark.SparkRuntimeException: [USER_RAISED_EXCEPTION] leftfold-rows-not-unique:i7 SQLSTATE: P0001\n"
+)
+
+CAUSES: dict[str, Cause] = {
+    # The store
+    "store-unreachable": store_unreachable,
+    "view-not-built": view_not_built,
+    "unknown-layout": unknown_layout,
+    "feature-not-built": feature_not_built,
+    "moment-not-kept": read_at(datetime(2026, 1, 5, 11, 30, 1, tzinfo=UTC)),
+    "moment-not-kept/old": read_at(datetime(2026, 1, 3, 12, tzinfo=UTC)),
+    "moment-not-kept/lifetime": read_at(datetime(2026, 1, 5, 11, 30, tzinfo=UTC), streams=VIEW + LIFETIME),
+    "moment-not-kept/table": read_at(datetime(2026, 1, 5, 11, 30, tzinfo=UTC), view="item", streams=ITEMS + TABLE),
+    "naive-datetime/read": naive_read,
+    "wrong-request": vector_read(user_id="u1", item_id="i7", cart_value="dear"),
+    "wrong-request/missing": vector_read(user_id="u1", item_id="i7"),
+    "wrong-key/vector": vector_read(user_id="u1", item_id="i7", cart_value=31.0, colour="red"),
+    "wrong-key/part": vector_read(user_id="u1", cart_value=31.0),
+    "store-behind": store_holds(7),
+    "store-ahead": store_holds(99),
+    # Running
+    "not-applied": not_applied,
+    "spark-missing": spark_missing,
+    "already-running": already_running,
+    "accepted-records-swept": view_ends(failure=None, swept=12),
+    "view-failed": view_ends(failure=SPARK_SAID),
+    "view-rows-not-unique": view_ends(failure=NOT_UNIQUE, streams=FREE),
+}
