@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ class Case:
     goal: float | None
     outputs_equal: bool
     lower_is_better: bool = False
-    figures: dict[str, float] = field(default_factory=dict)  # what else was seen
+    figures: Mapping[str, float] = field(default_factory=dict)  # what else was seen
 
     @property
     def reached(self) -> bool:

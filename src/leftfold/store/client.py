@@ -11,10 +11,12 @@ import redis.asyncio
 
 from leftfold.errors import StoreError
 
+_PROTOCOL = 2  # replies to packed commands are lists, whatever the client's default is
+
 
 def connect(url: str) -> Any:
     """Its types mix sync, asyncio, bytes and str answers; ours are all sync and bytes."""
-    return redis.Redis.from_url(url)
+    return redis.Redis.from_url(url, protocol=_PROTOCOL)
 
 
 @contextmanager
@@ -84,7 +86,7 @@ class AsyncClient:
     """The same, from an event loop."""
 
     def __init__(self, url: str) -> None:
-        self._redis: Any = redis.asyncio.Redis.from_url(url)
+        self._redis: Any = redis.asyncio.Redis.from_url(url, protocol=_PROTOCOL)
 
     async def execute(self, commands: Sequence[bytes]) -> list[Any]:
         with reaching(self._redis):
