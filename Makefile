@@ -5,10 +5,10 @@ BIN := .venv/bin
 ENGINE ?= tests/engine
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test engine bench kills
+.PHONY: help setup check format test engine bench kills meaning acceptance state
 
 help: ## This list
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: ## Make .venv and fetch every jar (needs Python 3.11+, Java 17+, Maven, redis-server)
 	test -d .venv || $(PYTHON) -m venv .venv
@@ -33,6 +33,16 @@ engine: ## Tests on real brokers, registry, Redis and Spark, which they start th
 kills: ## The long crash test: 1,000,000 events, the driver killed five times, a broker killed
 	LEFTFOLD_KILLS=full $(BIN)/pytest -q -m engine tests/engine/test_kills.py -s
 
+meaning: ## Every aggregate over three windows against a brute-force oracle: 2,000,000 events, 20,000 keys
+	LEFTFOLD_MEANING=full $(BIN)/pytest -q -m engine tests/engine/test_meaning.py -s
+
+acceptance: ## 1,000,000 records live, after an outage, with a backlog, in three batch sizes: the same tiles
+	LEFTFOLD_ACCEPTANCE=full $(BIN)/pytest -q -m engine tests/engine/test_acceptance.py -s
+
+state: ## State rows over 200 batches of moving time
+	LEFTFOLD_STATE=full $(BIN)/pytest -q -m engine tests/engine/test_state.py -s
+
 bench: ## Ratios against the bare engines
 	$(BIN)/python -m bench producer --json
 	$(BIN)/python -m bench view --json
+	$(BIN)/python -m bench online --json
