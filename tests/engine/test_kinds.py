@@ -223,6 +223,7 @@ def vectors(app: leftfold.App, clicks_of_u1: int) -> None:
         assert [r.values for r in await app.aget_many("ranker_input", [key])] == [row.values]
 
     asyncio.run(in_a_loop())
+    asyncio.run(in_a_loop())  # a second loop has connections of its own
     with pytest.raises(DeclarationError) as missing:
         app.get(vector, user_id="u1", item_id="i2")
     assert missing.value.code == "wrong-request"

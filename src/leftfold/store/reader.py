@@ -7,10 +7,12 @@ to make of the answers is one piece of code (`_Exchange`); a thread and an event
 from __future__ import annotations
 
 import json
+from asyncio import AbstractEventLoop, get_running_loop
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from leftfold import clock
 from leftfold.errors import DeclarationError, StoreError
@@ -86,7 +88,7 @@ class Reader:
         self._url = url
         self._namespace = namespace
         self._client = Client(url)
-        self._async_client: AsyncClient | None = None
+        self._async_clients: WeakKeyDictionary[AbstractEventLoop, AsyncClient] = WeakKeyDictionary()
         self._followed: dict[str, _Followed] = {}
         self._vectors: dict[str, _Published] = {}
 
@@ -129,8 +131,8 @@ class Reader:
     async def aread(
         self, target: str | VectorDefinition, asked: Sequence[Mapping[str, Any]], at: int | None
     ) -> list[Read]:
-        if self._async_client is None:
-            self._async_client = AsyncClient(self._url)
+        loop = get_running_loop()  # a connection belongs to the loop it was made in
+        client = self._async_clients.get(loop) or self._async_clients.setdefault(loop, AsyncClient(self._url))
         exchange = self._rows(target, asked, at)
         replies: list[Any] | None = None
         while True:
@@ -139,7 +141,7 @@ class Reader:
             except StopIteration as done:
                 rows: list[Read] = done.value
                 return rows
-            replies = await self._async_client.execute(commands)
+            replies = await client.execute(commands)
 
     # The exchange -----------------------------------------------------------------------------------------------
 
