@@ -310,7 +310,7 @@ def _split(
                 why=f"its values of {view} are found by {', '.join(names)}",
                 fix=f"pass {absent[0]}=... too",
             )
-        mine = {name: given[name] for name in names if name in given}
+        mine = {name: given[name] for name in names}
         entities[view] = entity_text(key_values(view, follow.definition.keys, mine))
     if unknown := [name for name in given if name not in known]:
         raise DeclarationError(
