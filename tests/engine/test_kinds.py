@@ -246,6 +246,18 @@ def test_a_free_view_without_latest_must_be_unique(cluster: Cluster, tmp_path: P
     assert progress.error.code == "view-rows-not-unique"
 
 
+def test_a_free_view_never_drops_a_row_without_its_key(cluster: Cluster, tmp_path: Path, spark: Any) -> None:
+    text = SHOP[: SHOP.index("class UserActivity")] + (
+        "@lf.view(clicks, by='coupon', latest='at')\ndef coupons(clicks):\n    return clicks.select('coupon', 'at')\n"
+    )
+    app = projects.make(tmp_path / "lacks", cluster.endpoints, f"k{uuid.uuid4().hex[:8]}", text)
+    projects.apply(app)
+    send(app, "clicks", clicks(random.Random(1), 200, 60))
+    (progress,) = app.supervisor(until_caught_up=True).run(lambda _: None, session=spark)
+    assert progress.error is not None
+    assert "coupons gave a row that lacks coupon or at" in progress.error.why
+
+
 def test_wide_rows_go_to_the_executors(cluster: Cluster, tmp_path: Path, spark: Any) -> None:
     """A small batch is written by the driver, unless a value is longer than the driver takes."""
     text = SHOP[: SHOP.index("class UserActivity")] + (

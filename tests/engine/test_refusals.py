@@ -259,6 +259,12 @@ def test_a_fingerprint_is_of_the_meaning(spark: Any, records: DataFrame) -> None
     assert code(lambda c: windowed(c.where("price > 100"))) != code(windowed)
 
 
+def test_a_fingerprint_does_not_depend_on_the_delay(records: DataFrame) -> None:
+    """A view that is swept later, because a partition is behind, goes on with the same checkpoint."""
+    declared = lf.view(clicks, by="item_id", latest="window_end", name="trending")(windowed)
+    assert len({analyse(declared, records, delay).definition.fingerprint for delay in (DELAY, 3 * DELAY)}) == 1
+
+
 def test_a_fingerprint_holds_how_long_it_keeps_rows_and_by_what(records: DataFrame) -> None:
     kept = [
         job(records, lambda c: c, name="v").definition,

@@ -67,9 +67,10 @@ class FreeJob:
         if view.latest is None:
             many = f"concat('{NOT_UNIQUE}', entity)"
             value = f"if(rows > 1, raise_error({many}), {value})"
-        return newest.where("entity is not null and position is not null").selectExpr(
-            "entity", f"'{ROW_FIELD}' as name", f"{value} as value"
-        )
+        needed = " or ".join((*view.by, *((view.latest,) if view.latest else ())))
+        lacking = f"raise_error('{view.name} gave a row that lacks {needed}')"  # never dropped in silence
+        value = f"if(entity is null or position is null, {lacking}, {value})"
+        return newest.selectExpr("entity", f"'{ROW_FIELD}' as name", f"{value} as value")
 
     def counted(self, session: SparkSession, source: Source, starts: Offsets, ends: Offsets) -> DataFrame:
         """The ledger rows of a batch, from a second read of its records: a free plan has no room for them."""
