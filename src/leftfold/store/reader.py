@@ -98,10 +98,6 @@ class Reader:
         rows: list[Read] = self._run(self._rows(target, asked, at))
         return rows
 
-    def definition(self, view: str) -> Definition | Latest:
-        followed: _Followed = self._run(self._follow(view))
-        return followed.definition
-
     def keys(self, name: str) -> dict[str, str]:
         """What a read of a view or vector is given: each name and its kind."""
         found: dict[str, str] = self._run(self._given(name))
