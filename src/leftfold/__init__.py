@@ -19,8 +19,9 @@ from leftfold.project import App, open
 from leftfold.spec.aggregates import Feature, count, distinct, last, last_n, latest, max, mean, min, sum
 from leftfold.spec.event import Event
 from leftfold.spec.features import Features
-from leftfold.spec.free import Online, View, view
+from leftfold.spec.free import View, view
 from leftfold.spec.rows import Provenance, Row
+from leftfold.spec.sinks import Changelog, Lake, Online
 from leftfold.spec.stream import Stream, stream
 from leftfold.spec.table import Table
 from leftfold.spec.topic import Topic
@@ -30,11 +31,13 @@ __version__ = "0.1.0"
 
 __all__ = [
     "App",
+    "Changelog",
     "DeclarationError",
     "DeliveryError",
     "Event",
     "Feature",
     "Features",
+    "Lake",
     "LeftfoldError",
     "LocalError",
     "LogError",

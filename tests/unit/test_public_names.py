@@ -11,11 +11,13 @@ import leftfold
 
 PUBLIC = [
     "App",
+    "Changelog",
     "DeclarationError",
     "DeliveryError",
     "Event",
     "Feature",
     "Features",
+    "Lake",
     "LeftfoldError",
     "LocalError",
     "LogError",

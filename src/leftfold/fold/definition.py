@@ -20,8 +20,9 @@ from leftfold.fold.expressions import Expression, from_micros
 from leftfold.fold.tiles import ring_slots
 from leftfold.fold.values import Kind
 
-# The layout of state and store rows. A change here makes every view a new build.
+# The layout of store rows, and that of Spark's state. A change of either makes every view a new build.
 LAYOUT = 2
+STATE = 1
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ class Definition:
 
     @cached_property
     def fingerprint(self) -> str:
-        return fingerprint([LAYOUT, self.as_json()])
+        return fingerprint([LAYOUT, STATE, self.as_json()])
 
     def __eq__(self, other: object) -> bool:  # by hand: == of a condition builds another condition
         return isinstance(other, Definition) and self.as_json() == other.as_json()

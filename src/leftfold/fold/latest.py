@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from leftfold.fold import expressions
-from leftfold.fold.definition import LAYOUT, Key, Origin, fingerprint, read_default
+from leftfold.fold.definition import LAYOUT, STATE, Key, Origin, fingerprint, read_default
 from leftfold.fold.expressions import Expression, from_micros
 from leftfold.fold.values import Kind
 
@@ -44,7 +44,7 @@ class Latest:
 
     @cached_property
     def fingerprint(self) -> str:
-        return fingerprint([LAYOUT, self.as_json()])
+        return fingerprint([LAYOUT, STATE, self.as_json()])
 
     def __eq__(self, other: object) -> bool:  # by hand: == of a condition builds another condition
         return isinstance(other, Latest) and self.as_json() == other.as_json()

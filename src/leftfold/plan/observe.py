@@ -9,6 +9,7 @@ from leftfold.kafka.admin import Admin, ObservedTopic
 from leftfold.kafka.registry import SchemaRegistry, subject_of
 from leftfold.settings import Profile
 from leftfold.spec.catalog import Catalog
+from leftfold.spec.companions import companions_of
 from leftfold.spec.schema import avro_schema
 from leftfold.spec.topic import Topic
 
@@ -43,4 +44,5 @@ def observe(catalog: Catalog, profile: Profile, admin: Admin, registry: SchemaRe
         subjects[subject] = ObservedSubject(
             registry.compatibility(subject), registered, registered or registry.accepts(subject, schema)
         )
-    return Observed(admin.brokers(), admin.topics(names), subjects)
+    companions = [profile.topic_name(name) for name in companions_of(catalog)]
+    return Observed(admin.brokers(), admin.topics([*names, *companions]), subjects)

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from leftfold.errors import LeftfoldError, LogError
+from leftfold.errors import LeftfoldError, LogError, Source
 from leftfold.fold.durations import text
 from leftfold.kafka.admin import Admin, ObservedTopic
 from leftfold.kafka.registry import SchemaRegistry, incompatible, subject_of
+from leftfold.plan.companions import Companion, check_names, check_owned_by_others, companions
 from leftfold.plan.observe import Observed, has_schema
 from leftfold.settings import Profile
 from leftfold.spec.catalog import Catalog
@@ -30,10 +31,8 @@ class CreateTopic:
     log_time: str
 
     def __str__(self) -> str:
-        return (
-            f"+ topic   {self.name}   {self.partitions} partitions, {self.replication} replicas, "
-            f"{self.kept}, {self.log_time} time"
-        )
+        size = f"{_counted(self.partitions, 'partition')}, {_counted(self.replication, 'replica')}"
+        return f"+ topic   {self.name}   {size}, {self.kept}, {self.log_time} time"
 
     def apply(self, admin: Admin, registry: SchemaRegistry) -> None:
         admin.create(self.name, partitions=self.partitions, replication=self.replication, configs=dict(self.configs))
@@ -98,26 +97,47 @@ class Plan:
             yield step
 
 
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def plan(catalog: Catalog, profile: Profile, observed: Observed) -> Plan:
     steps: list[Step] = []
-    problems: list[LeftfoldError] = []
+    problems: list[LeftfoldError] = check_names(catalog, profile)
     for declared, topic in catalog.topics.items():
         name = profile.topic_name(declared, external=topic.external)
         found = observed.topics.get(name)
         if topic.external or profile.topics == "checked":
             problems += _check_foreign(topic, name, profile, found)
         elif found is None:
-            problems += _check_replication(topic, name, profile, observed.brokers)
+            replicas = _replication(topic, profile)
+            problems += _check_replication(name, replicas, profile, observed.brokers, topic.source)
             steps.append(_create(topic, name, profile))
         else:
             problems += _check_partitions(topic, name, found)
-            steps += _configure(topic, name, profile, found)
+            steps += _configure(name, _configs(topic, profile), found)
+    for companion in companions(catalog, profile, observed):
+        companion_steps, companion_problems = _companion(companion, profile, observed)
+        steps += companion_steps
+        if not any(p.code == "too-few-brokers" for p in problems):  # said once is enough
+            problems += companion_problems
     for declared, topic in catalog.topics.items():
         if has_schema(topic):
             subject_steps, subject_problems = _subject(topic, profile.topic_name(declared), observed)
             steps += subject_steps
             problems += subject_problems
     return Plan(tuple(steps), tuple(problems))
+
+
+def _companion(wanted: Companion, profile: Profile, observed: Observed) -> tuple[list[Step], list[LeftfoldError]]:
+    found = observed.topics.get(wanted.name)
+    if profile.topics == "checked":
+        return [], check_owned_by_others(wanted, profile, found)
+    if found is None:
+        configs = tuple(sorted(wanted.configs.items()))
+        step = CreateTopic(wanted.name, wanted.partitions, wanted.replication, configs, wanted.kept, "broker")
+        return [step], _check_replication(wanted.name, wanted.replication, profile, observed.brokers, wanted.source)
+    return _configure(wanted.name, wanted.configs, found), []  # any number of partitions does
 
 
 def _subject(topic: Topic[Any], name: str, observed: Observed) -> tuple[list[Step], list[LeftfoldError]]:
@@ -157,14 +177,14 @@ def _create(topic: Topic[Any], name: str, profile: Profile) -> CreateTopic:
     return CreateTopic(name, topic.partitions, _replication(topic, profile), configs, kept, topic.log_time)
 
 
-def _configure(topic: Topic[Any], name: str, profile: Profile, found: ObservedTopic) -> list[Step]:
-    wanted = _configs(topic, profile)
+def _configure(name: str, wanted: dict[str, str], found: ObservedTopic) -> list[Step]:
     changes = tuple((k, found.configs.get(k, "?"), v) for k, v in wanted.items() if found.configs.get(k) != v)
     return [ConfigureTopic(name, changes)] if changes else []
 
 
-def _check_replication(topic: Topic[Any], name: str, profile: Profile, brokers: int) -> list[LeftfoldError]:
-    replicas = _replication(topic, profile)
+def _check_replication(
+    name: str, replicas: int, profile: Profile, brokers: int, source: Source | None
+) -> list[LeftfoldError]:
     if replicas <= brokers:
         return []
     return [
@@ -173,7 +193,7 @@ def _check_replication(topic: Topic[Any], name: str, profile: Profile, brokers: 
             f"{name} asks for {replicas} replicas, and the cluster has {brokers} brokers",
             why="two replicas on one broker would be lost together",
             fix=f"start {replicas} brokers, or set replication = {brokers} in [profile.{profile.name}]",
-            source=topic.source,
+            source=source,
         )
     ]
 

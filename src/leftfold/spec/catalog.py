@@ -13,6 +13,7 @@ from leftfold.spec.code import code_fingerprint
 from leftfold.spec.features import Features
 from leftfold.spec.free import View
 from leftfold.spec.reading import Reading
+from leftfold.spec.sinks import Online, Sink
 from leftfold.spec.table import Table
 from leftfold.spec.topic import Topic
 from leftfold.spec.vector import Vector
@@ -27,13 +28,21 @@ class DeclaredView:
     definition: Definition | Latest | View
     source: Source
     declared: Any  # the class or function, as people hold it
+    sinks: tuple[Sink, ...] = (Online(),)
 
     @classmethod
     def of(cls, declared: type[Features] | type[Table] | View) -> DeclaredView:
         if isinstance(declared, View):
-            return cls(declared.name, declared.reading, declared, declared.source, declared)
+            return cls(declared.name, declared.reading, declared, declared.source, declared, declared.sinks)
         definition = declared.__leftfold_definition__
-        return cls(definition.view, declared.__leftfold_reading__, definition, declared.__leftfold_source__, declared)
+        return cls(
+            definition.view,
+            declared.__leftfold_reading__,
+            definition,
+            declared.__leftfold_source__,
+            declared,
+            declared.__leftfold_sinks__,
+        )
 
     @property
     def fingerprint(self) -> str:

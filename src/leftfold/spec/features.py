@@ -5,7 +5,7 @@ The class compiles to a `fold.Definition`, which is all that any engine ever see
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Self
 
@@ -26,6 +26,7 @@ from leftfold.spec.keys import declared_keys, key_values
 from leftfold.spec.names import check_name, check_view_name, snake
 from leftfold.spec.reading import Reading, reading
 from leftfold.spec.rows import Row, make_row
+from leftfold.spec.sinks import Online, Sink, checked_sinks
 
 # An event may be stamped this far ahead of the broker's clock; clocks kept by NTP stay well within it.
 FUTURE_TOLERANCE = 60 * SECOND
@@ -49,11 +50,13 @@ class Features(Row):
     __leftfold_definition__: ClassVar[Definition]
     __leftfold_reading__: ClassVar[Reading]
     __leftfold_source__: ClassVar[Source]
+    __leftfold_sinks__: ClassVar[tuple[Sink, ...]]
 
-    def __init_subclass__(cls, *, of: Any, by: Any, name: str | None = None) -> None:
+    def __init_subclass__(cls, *, of: Any, by: Any, name: str | None = None, to: Sequence[Sink] = (Online(),)) -> None:
         super().__init_subclass__()
         source = caller()
         cls.__leftfold_source__ = source
+        cls.__leftfold_sinks__ = checked_sinks(cls.__name__, to, source)
         cls.__leftfold_reading__ = reading(cls.__name__, of, source)
         cls.__leftfold_definition__ = _define(cls, by, check_view_name(name or snake(cls.__name__), source))
         cls.__leftfold_names__ = cls.__leftfold_definition__.visible

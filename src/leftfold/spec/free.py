@@ -15,14 +15,10 @@ from leftfold.spec.aggregates import Feature, Taken
 from leftfold.spec.names import check_name, check_view_name
 from leftfold.spec.reading import Reading, reading
 from leftfold.spec.rows import html_table
+from leftfold.spec.sinks import Online, Sink, checked_sinks
 
 T = TypeVar("T", str, bool, int, float, datetime)
 _KINDS: dict[type, Kind] = {str: "string", bool: "bool", int: "int", float: "float", datetime: "datetime"}
-
-
-@dataclass(frozen=True)
-class Online:
-    """The online store: rows that `get` reads."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +31,7 @@ class View:
     latest: str | None
     ttl: int | None
     keep_forever: bool
+    sinks: tuple[Sink, ...]
     function: Callable[[Any], Any]
     source: Source
 
@@ -74,7 +71,7 @@ def view(
     *,
     by: str | tuple[str, ...],
     latest: str | None = None,
-    to: Sequence[Online] = (Online(),),
+    to: Sequence[Sink] = (Online(),),
     ttl: Duration | None = None,
     keep_forever: bool = False,
     name: str | None = None,
@@ -96,14 +93,7 @@ def view(
                 fix=f"read the topic and call {read.stream.name}(…) inside the function",
                 source=source,
             )
-        if not to or not all(isinstance(sink, Online) for sink in to):
-            raise DeclarationError(
-                "no-sink",
-                f"{function.__name__} goes to={list(to)!r}",
-                why="a view that goes nowhere holds nothing",
-                fix="leave to= out, or write to=[lf.Online()]",
-                source=source,
-            )
+        sinks = checked_sinks(function.__name__, to, source)
         keys = by if isinstance(by, tuple) else (by,)
         if not keys or "at" in keys or latest in keys:
             raise DeclarationError(
@@ -115,7 +105,7 @@ def view(
             )
         forgotten = None if ttl is None else micros(ttl, option="ttl", source=source)
         named = check_view_name(name or function.__name__, source)
-        made = View(named, read, keys, latest, forgotten, keep_forever, function, source)
+        made = View(named, read, keys, latest, forgotten, keep_forever, sinks, function, source)
         collector.declare(made, source.file)
         return made
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -17,6 +18,7 @@ from leftfold.spec.keys import declared_keys
 from leftfold.spec.names import check_name, check_view_name, snake
 from leftfold.spec.reading import Reading, reading
 from leftfold.spec.rows import Row
+from leftfold.spec.sinks import Online, Sink, checked_sinks
 
 
 class Table(Row):
@@ -28,11 +30,13 @@ class Table(Row):
     __leftfold_definition__: ClassVar[Latest]
     __leftfold_reading__: ClassVar[Reading]
     __leftfold_source__: ClassVar[Source]
+    __leftfold_sinks__: ClassVar[tuple[Sink, ...]]
 
-    def __init_subclass__(cls, *, of: Any, by: Any, name: str | None = None) -> None:
+    def __init_subclass__(cls, *, of: Any, by: Any, name: str | None = None, to: Sequence[Sink] = (Online(),)) -> None:
         super().__init_subclass__()
         source = caller()
         cls.__leftfold_source__ = source
+        cls.__leftfold_sinks__ = checked_sinks(cls.__name__, to, source)
         cls.__leftfold_reading__ = reading(cls.__name__, of, source, compacted=True)
         cls.__leftfold_definition__ = _define(cls, by, check_view_name(name or snake(cls.__name__), source))
         cls.__leftfold_names__ = cls.__leftfold_definition__.visible

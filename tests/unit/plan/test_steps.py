@@ -12,6 +12,7 @@ import pytest
 import leftfold as lf
 from leftfold.errors import LeftfoldError
 from leftfold.kafka.admin import ObservedTopic
+from leftfold.plan.companions import companions
 from leftfold.plan.observe import Observed, ObservedSubject, observe
 from leftfold.plan.steps import ConfigureTopic, CreateTopic, Plan, RegisterSchema, SetCompatibility, plan
 from leftfold.settings import Profile
@@ -53,9 +54,11 @@ def observed(
 
 
 def planned(seen: Observed, *topics: lf.Topic[Click], profile: Profile = LOCAL) -> Plan:
+    """On a cluster that has Leftfold's own topics already; test_companions is about these."""
     catalog, problems = Catalog.of(topics or [topic()])
     assert problems == []
-    return plan(catalog, profile, seen)
+    ours = {c.name: ObservedTopic(c.name, c.partitions, 3, c.configs) for c in companions(catalog, profile, seen)}
+    return plan(catalog, profile, replace(seen, topics={**ours, **seen.topics}))
 
 
 def codes(made: Plan) -> list[str]:

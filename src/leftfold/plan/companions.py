@@ -1,0 +1,169 @@
+"""How the topics are to be that Leftfold keeps beside declared ones: receipts, late, rejects, redrive, changelogs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from leftfold.errors import LeftfoldError, LogError, Source
+from leftfold.fold.durations import SECOND, text
+from leftfold.kafka.admin import ObservedTopic
+from leftfold.plan.observe import Observed
+from leftfold.settings import Profile
+from leftfold.spec.catalog import Catalog
+from leftfold.spec.companions import (
+    changelog_topic,
+    companions_of,
+    has_changelog,
+    late_topic,
+    receipts_topic,
+    redrive_topic,
+    rejects_topic,
+)
+from leftfold.spec.topic import Topic
+
+_DAY = 86_400 * SECOND
+# A batch has one receipt, so four partitions are for views that run in several applications, not for volume.
+_RECEIPT_PARTITIONS = 4
+# Rows of a view are fewer than the records they are made from.
+_MOST_CHANGELOG_PARTITIONS = 12
+# What was late or rejected on a Friday can still be looked at on Monday, however short the topic's own memory.
+_KEPT_AT_LEAST = 7 * _DAY
+# A key that nobody could use is kept in a header, beside our own few; more than that does not fit into one record.
+_ROOM_FOR_HEADERS = 64 * 1_024
+_LARGEST_RECORD = 1_048_588  # Kafka's own default of max.message.bytes
+
+
+@dataclass(frozen=True)
+class Companion:
+    """A topic as it is to be; `name` is the cluster's."""
+
+    name: str
+    partitions: int
+    replication: int
+    kept: str
+    settings: tuple[tuple[str, str], ...]
+    source: Source | None  # of the declaration that it belongs to
+
+    @property
+    def configs(self) -> dict[str, str]:
+        return {
+            "message.timestamp.type": "LogAppendTime",
+            "min.insync.replicas": str(max(1, self.replication - 1)),  # survives the loss of any one broker
+            **dict(self.settings),
+            "unclean.leader.election.enable": "false",
+        }
+
+
+def companions(catalog: Catalog, profile: Profile, observed: Observed) -> Iterator[Companion]:
+    """In the order of `companions_of`."""
+    replicas = max((t.replication for t in catalog.topics.values()), default=3)
+    yield Companion(
+        profile.topic_name(receipts_topic()),
+        _RECEIPT_PARTITIONS,
+        _capped(replicas, profile),
+        "compacted",
+        (*_compacted(), ("segment.ms", str(_DAY // 24_000))),  # receipts that were rolled up go within hours
+        None,
+    )
+    for topic in catalog.topics.values():
+        yield from _of_topic(topic, profile, observed)
+    for view in catalog.views.values():
+        if has_changelog(view):
+            first = view.reading.topics[0]
+            yield Companion(
+                profile.topic_name(changelog_topic(view.name)),
+                min(first.partitions, _MOST_CHANGELOG_PARTITIONS),
+                _capped(first.replication, profile),
+                "compacted",
+                (*_compacted(), ("min.compaction.lag.ms", str(_DAY // 1_000))),  # a lake reads every record, later
+                view.source,
+            )
+
+
+def _of_topic(topic: Topic[Any], profile: Profile, observed: Observed) -> Iterator[Companion]:
+    """One partition each: a few records in a hundred at worst, written in bulk and read by one person at a time."""
+    found = observed.topics.get(profile.topic_name(topic.name, external=topic.external))
+    largest = int(found.configs.get("max.message.bytes", _LARGEST_RECORD)) if found else _LARGEST_RECORD
+    room = ("max.message.bytes", str(largest + _ROOM_FOR_HEADERS))
+    kept = max(topic.retention or 0, _KEPT_AT_LEAST)
+    replicas = _capped(topic.replication, profile)
+    # Keyed by source position: a batch that runs again leaves one record. A reject without a value looks like a
+    # deletion to Kafka, and is to stay as long as the others.
+    positions = (
+        ("cleanup.policy", "compact,delete"),
+        ("delete.retention.ms", str(kept // 1_000)),
+        room,
+        ("retention.ms", str(kept // 1_000)),
+    )
+    # What was re-driven belongs to every later build.
+    for_ever = (("cleanup.policy", "delete"), room, ("retention.bytes", "-1"), ("retention.ms", "-1"))
+    if not topic.compacted:
+        name = profile.topic_name(late_topic(topic.name))
+        yield Companion(name, 1, replicas, f"kept {text(kept)}", positions, topic.source)
+    name = profile.topic_name(rejects_topic(topic.name))
+    yield Companion(name, 1, replicas, f"kept {text(kept)}", positions, topic.source)
+    if not topic.compacted:
+        name = profile.topic_name(redrive_topic(topic.name))
+        yield Companion(name, 1, replicas, "kept for ever", for_ever, topic.source)
+
+
+def _compacted() -> tuple[tuple[str, str], ...]:
+    # A reader that is away for longer than a tombstone is kept misses a deletion; Kafka's default is a day.
+    return ("cleanup.policy", "compact"), ("delete.retention.ms", str(7 * _DAY // 1_000))
+
+
+def _capped(replicas: int, profile: Profile) -> int:
+    return min(replicas, profile.replication or replicas)
+
+
+def check_names(catalog: Catalog, profile: Profile) -> list[LeftfoldError]:
+    """A declared topic in the place of one of ours. To Kafka a.b and a_b are one name, because of its metrics."""
+    ours = {_metric(profile.topic_name(name)): name for name in companions_of(catalog)}
+    return [
+        LogError(
+            "topic-name-taken",
+            f"topic {topic.name} has the name that Leftfold gives to its own topic {ours[taken]}",
+            why="Leftfold keeps receipts, and what is late, rejected or re-driven of each topic, under such names; "
+            "to Kafka '.' and '_' are the same in a name",
+            fix="rename the topic",
+            source=topic.source,
+        )
+        for topic in catalog.topics.values()
+        if (taken := _metric(profile.topic_name(topic.name, external=topic.external))) in ours
+    ]
+
+
+def _metric(name: str) -> str:
+    return name.replace(".", "_")
+
+
+def check_owned_by_others(wanted: Companion, profile: Profile, found: ObservedTopic | None) -> list[LeftfoldError]:
+    """Under topics = "checked": what its owner has to do."""
+    why = f'profile {profile.name} has topics = "checked", so Leftfold does not'
+    partitions = f"{wanted.partitions} partition{'' if wanted.partitions == 1 else 's'}"
+    if found is None:
+        settings = ", ".join(f"{k}={v}" for k, v in wanted.configs.items())
+        return [
+            LogError(
+                "topic-missing",
+                f"topic {wanted.name} does not exist",
+                why=f"{why} create it, and Leftfold keeps its own records there",
+                fix=f"ask its owner to create it with {partitions} and {settings}",
+                source=wanted.source,
+            )
+        ]
+    cleaned = dict(wanted.settings)["cleanup.policy"]
+    policy = found.configs.get("cleanup.policy", "delete")
+    if set(policy.split(",")) == set(cleaned.split(",")):
+        return []
+    return [
+        LogError(
+            "companion-policy",
+            f"topic {wanted.name} has cleanup.policy={policy}",
+            why=f"Leftfold keeps its own records there, which takes {cleaned}; {why} change it",
+            fix=f"ask its owner to set cleanup.policy={cleaned}",
+            source=wanted.source,
+        )
+    ]
