@@ -42,7 +42,13 @@ ROOTS = {
         "org.apache.kafka:kafka-clients:3.9.2",
         "org.apache.commons:commons-pool2:2.13.1",
     ],
+    # Delta, beside the Spark set: only a session that feeds a lake loads it.
+    "lake": ["io.delta:delta-spark_4.1_2.13:4.4.0", "io.delta:delta-storage:4.4.0"],
+    # Kafka's own command line, on top of the kafka set: whether it sees what we tell it is tested with it.
+    "tools": ["org.apache.kafka:kafka-tools:4.3.1"],
 }
+# Sets that no verb needs: nobody's machine is incomplete without them.
+FOR_TESTS = {"tools"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,11 @@ class Jar:
 def locked() -> dict[str, tuple[Jar, ...]]:
     """The lock, by set."""
     return _read(LOCK)
+
+
+def needed() -> dict[str, tuple[Jar, ...]]:
+    """The sets that verbs use."""
+    return {name: jars for name, jars in locked().items() if name not in FOR_TESTS}
 
 
 @cache
@@ -102,7 +113,7 @@ def missing() -> list[Jar]:
     """What is not in the cache, or was never verified there. Reads sizes and stamps, not contents."""
     return [
         jar
-        for set_name, jars in locked().items()
+        for set_name, jars in needed().items()
         for jar in jars
         if not _verified(set_name) and not _right_size(directory(set_name) / jar.file, jar)
     ]
@@ -110,7 +121,7 @@ def missing() -> list[Jar]:
 
 def unverified() -> list[str]:
     """The sets that `ensure` would have to work on."""
-    return [set_name for set_name in locked() if not _verified(set_name)]
+    return [set_name for set_name in needed() if not _verified(set_name)]
 
 
 def _digest(set_name: str) -> str:

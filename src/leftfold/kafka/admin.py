@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # its stubs forget to re-export these
     AdminClient,
     AlterConfigOpType,
@@ -24,6 +24,7 @@ from leftfold.settings import Kafka
 # A healthy cluster answers within a second; this is how long a struggling one may take before we say so.
 TIMEOUT_S = 20.0
 _LATEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call] # the library has no types here
+_EARLIEST: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)
@@ -76,9 +77,33 @@ class Admin:
         wanted = {TopicPartition(topic, p): _LATEST for p in range(partitions)}
         return {tp.partition: int(r.offset) for tp, r in self._each(self._client.list_offsets(wanted)).items()}
 
+    def start_offsets(self, topic: str, partitions: int) -> dict[int, int]:
+        """The first offset that each partition still has."""
+        wanted = {TopicPartition(topic, p): _EARLIEST for p in range(partitions)}
+        return {tp.partition: int(r.offset) for tp, r in self._each(self._client.list_offsets(wanted)).items()}
+
+    def offsets_at(self, topic: str, partitions: int, moment: int) -> dict[int, int | None]:
+        """The first offset of each partition with a timestamp at or after `moment` (µs); None if there is none."""
+        since: Any = OffsetSpec.for_timestamp(moment // 1_000)
+        wanted = {TopicPartition(topic, p): since for p in range(partitions)}
+        found = self._each(self._client.list_offsets(wanted))
+        return {tp.partition: int(r.offset) if int(r.offset) >= 0 else None for tp, r in found.items()}
+
+    def topic_ids(self, names: Iterable[str]) -> dict[str, str]:
+        """Of those that exist. A topic that was deleted and made again keeps its name, not its id."""
+        existing = self._metadata().topics
+        present = [n for n in names if n in existing and existing[n].error is None]
+        if not present:
+            return {}
+        found = self._each(self._client.describe_topics(TopicCollection(present)))
+        return {name: str(description.topic_id) for name, description in found.items()}
+
     def create(self, name: str, *, partitions: int, replication: int, configs: dict[str, str]) -> None:
         new = NewTopic(name, num_partitions=partitions, replication_factor=replication, config=configs)
         self._each(self._client.create_topics([new], operation_timeout=TIMEOUT_S))
+        deadline = clock.monotonic() + TIMEOUT_S
+        while name not in self._metadata().topics and clock.monotonic() < deadline:
+            time.sleep(0.05)  # the controller made it; the brokers hear of it a moment later
 
     def set_configs(self, name: str, configs: dict[str, str]) -> None:
         changes = [ConfigEntry(k, v, incremental_operation=AlterConfigOpType.SET) for k, v in configs.items()]

@@ -48,7 +48,7 @@ class Producer:
         self.sent = 0
         self._topic = topic
         self._keys = tuple(k.name for k in topic.key)
-        self._encode = json_encoder(topic.event) if topic.format == "json" else _registered(topic, name, registry)
+        self._encode = encoder_of(topic, name, registry)
         self._failures: list[tuple[str, bytes | None]] = []
         self._client = Client({**kafka.for_librdkafka(), **SETTINGS, "on_delivery": self._on_failure})
         self._produce = self._client.produce  # looked up once: this is the hot path
@@ -202,7 +202,10 @@ class Producer:
         )
 
 
-def _registered(topic: Topic[Any], name: str, registry: SchemaRegistry) -> Encode:
+def encoder_of(topic: Topic[Any], name: str, registry: SchemaRegistry) -> Encode:
+    """As the topic has its records; `name` is the cluster's."""
+    if topic.format == "json":
+        return json_encoder(topic.event)
     schema_id = registry.id_of(subject_of(name), avro_schema(topic.event))
     if schema_id is None:
         raise LogError(

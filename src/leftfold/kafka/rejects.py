@@ -1,0 +1,288 @@
+"""What a topic's intake did not accept: read back, and re-driven once it is good.
+
+A re-drive never goes to the source topic, where it would be late, and doubled for every reader. It is appended to the
+topic's redrive topic under the position of the record that it stands for; the batch paths read log and redrive.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, NamedTuple
+
+from confluent_kafka import KafkaError
+from confluent_kafka import Producer as Client
+from pydantic import ValidationError
+
+from leftfold.errors import DeclarationError, DeliveryError, LogError
+from leftfold.fold.values import entity_text
+from leftfold.kafka.admin import Admin
+from leftfold.kafka.encode import MISFITS
+from leftfold.kafka.judge import judged_bytes, judged_fields, partly_decoded, schema_id_of
+from leftfold.kafka.producer import SETTINGS, encoder_of
+from leftfold.kafka.registry import SchemaRegistry
+from leftfold.kafka.scan import Scanned, scan
+from leftfold.settings import Kafka
+from leftfold.spec.topic import Topic
+
+_POSITION = re.compile(r"(\d{1,9})/(\d{1,18})")
+# The client refuses by itself what is larger, and its own default is below that of a broker.
+_LARGEST_MESSAGE = 64 * 1_024 * 1_024
+_FLUSH_S = 150.0  # outlasts delivery.timeout.ms, so nothing stays open
+
+
+class Position(NamedTuple):
+    """Of a record in the source topic."""
+
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.partition}/{self.offset}"
+
+    @classmethod
+    def parse(cls, text: str) -> Position | None:
+        match = _POSITION.fullmatch(text)
+        return cls(int(match[1]), int(match[2])) if match else None
+
+
+@dataclass(frozen=True)
+class RejectTopics:
+    """As the cluster names them."""
+
+    source: str
+    rejects: str
+    late: str
+    redrive: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A record that was not accepted, as the intake wrote it down."""
+
+    position: Position
+    outcome: str
+    reason: str
+    log_us: int
+    by_broker: bool
+    key: bytes | None
+    value: bytes | None
+
+    @classmethod
+    def of(cls, position: Position, record: Scanned) -> Refused:
+        headers = record.headers
+        return cls(
+            position=position,
+            outcome=headers["outcome"].decode(),
+            reason=headers["reason"].decode(),
+            log_us=int(headers["log_time"]),
+            by_broker=headers["stamped"] == b"broker",
+            key=headers.get("key"),
+            value=record.value,
+        )
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of a list: without the bytes, of which there may be many."""
+
+    position: Position
+    outcome: str
+    reason: str
+    log_us: int
+    redriven: bool
+
+
+@dataclass
+class Redriven:
+    """What became of a re-drive."""
+
+    sent: list[Position] = field(default_factory=list)
+    already: list[Position] = field(default_factory=list)
+    refused: list[tuple[Position, str]] = field(default_factory=list)
+
+
+Judge = Callable[[Refused], "tuple[bytes | None, bytes] | str"]  # key and value to send, or why not
+
+
+class Rejects:
+    """Made by `App.rejects`."""
+
+    def __init__(
+        self, topic: Topic[Any], names: RejectTopics, kafka: Kafka, admin: Admin, registry: SchemaRegistry
+    ) -> None:
+        self._topic = topic
+        self._names = names
+        self._kafka = kafka
+        self._admin = admin
+        self._registry = registry
+        self.schema = cache(registry.schema)
+
+    def entries(self, *, late: bool = False) -> list[Entry]:
+        """All late records, or all others that were refused, by position."""
+        if late and self._topic.compacted:
+            return []  # nothing of it is late
+        again = self._positions_redriven()
+        names: dict[str, str] = {}  # one text for all records of a reason
+        found = {
+            r.position: Entry(
+                r.position, r.outcome, names.setdefault(r.reason, r.reason), r.log_us, r.position in again
+            )
+            for r in self._refused(self._names.late if late else self._names.rejects)
+        }
+        return [found[position] for position in sorted(found)]
+
+    def find(self, position: Position) -> tuple[Refused, bool]:
+        """Everything that is known of one record, and whether it was re-driven."""
+        (found,) = self._found([position]).values()
+        return found, position in self._positions_redriven()
+
+    def decoded(self, value: bytes) -> dict[str, Any] | str:
+        """As much as can be made of the bytes: fields, else text."""
+        schema_id = schema_id_of(value) if self._topic.format == "avro" else None
+        if schema_id is not None and (writer := self.schema(schema_id)) is not None:
+            return partly_decoded(value, writer)
+        return value.decode(errors="backslashreplace")
+
+    def redrive(self, positions: Collection[Position] | None = None) -> Redriven:
+        """Send originals again that are good by now; None means all. What is still bad is not sent."""
+        self._refuse_compacted()
+
+        def original(record: Refused) -> tuple[bytes | None, bytes] | str:
+            verdict = judged_bytes(
+                self._topic, record.value, self.schema, log_us=record.log_us, by_broker=record.by_broker
+            )
+            if verdict is not None:
+                return verdict.reason
+            assert record.value is not None, "without a value nothing is accepted"
+            return record.key, record.value
+
+        records = self._everything() if positions is None else iter(self._found(positions).values())
+        return self._append(records, original)
+
+    def correct(self, events: Mapping[Position, str]) -> Redriven:
+        """Send corrected events, as JSON, each in the place of the record at its position and with its log time."""
+        self._refuse_compacted()
+        encode = encoder_of(self._topic, self._names.source, self._registry)
+
+        def corrected(record: Refused) -> tuple[bytes | None, bytes] | str:
+            try:
+                event = self._topic.event.model_validate_json(events[record.position])
+            except ValidationError as error:
+                first = error.errors(include_url=False)[0]
+                return f"{'.'.join(str(part) for part in first['loc']) or 'the event'}: {first['msg']}"
+            fields = event.micros()
+            verdict = judged_fields(self._topic, fields, log_us=record.log_us, by_broker=record.by_broker)
+            if verdict is not None:
+                return verdict.reason
+            try:
+                return entity_text([fields[k.name] for k in self._topic.key]).encode(), encode(event.__dict__)
+            except MISFITS as misfit:  # a number of more than 64 bits
+                return str(misfit)
+
+        return self._append(iter(self._found(events).values()), corrected)
+
+    # Reading ---------------------------------------------------------------------------------------------------------
+
+    def _everything(self) -> Iterator[Refused]:
+        """Once each: a batch that ran again wrote the same record once more."""
+        seen: set[Position] = set()
+        for topic in (self._names.rejects, self._names.late):
+            for record in self._refused(topic):
+                if record.position not in seen:
+                    seen.add(record.position)
+                    yield record
+
+    def _found(self, positions: Collection[Position]) -> dict[Position, Refused]:
+        topics = (self._names.rejects,) if self._topic.compacted else (self._names.rejects, self._names.late)
+        found = {r.position: r for t in topics for r in self._refused(t) if r.position in positions}
+        if missing := sorted(set(positions) - found.keys()):
+            raise LogError(
+                "unknown-position",
+                f"no record of {self._topic.name} was refused at {missing[0]}",
+                why=f"neither {' nor '.join(topics)} has it: it was accepted, its retention is over, or the intake "
+                "has not come to it",
+                fix=f"leftfold rejects list {self._topic.name}",
+            )
+        return {position: found[position] for position in sorted(found)}
+
+    def _refused(self, topic: str) -> Iterator[Refused]:
+        for position, record in self._scan(topic):
+            yield Refused.of(position, record)
+
+    def _positions_redriven(self) -> set[Position]:
+        return set() if self._topic.compacted else {position for position, _ in self._scan(self._names.redrive)}
+
+    def _scan(self, topic: str) -> Iterator[tuple[Position, Scanned]]:
+        observed = self._admin.topics([topic])
+        if topic not in observed:
+            raise LogError(
+                "companion-missing",
+                f"topic {topic} does not exist",
+                why=f"what is refused of {self._topic.name} is kept in topics of its own, which apply makes",
+                fix="leftfold apply --yes",
+                source=self._topic.source,
+            )
+        for record in scan(self._kafka, topic, range(observed[topic].partitions)):
+            position = Position.parse((record.key or b"").decode(errors="replace"))
+            if position is not None:  # else it is none of ours
+                yield position, record
+
+    # Writing ---------------------------------------------------------------------------------------------------------
+
+    def _append(self, records: Iterable[Refused], judge: Judge) -> Redriven:
+        done, again, failures = Redriven(), self._positions_redriven(), []
+
+        def on_delivery(error: KafkaError | None, _: Any) -> None:
+            if error is not None:
+                failures.append(error.str())
+
+        settings = {**self._kafka.for_librdkafka(), **SETTINGS, "message.max.bytes": _LARGEST_MESSAGE}
+        client = Client({**settings, "on_delivery": on_delivery})
+        for record in records:
+            if record.position in again:
+                done.already.append(record.position)
+                continue
+            judgement = judge(record)
+            if isinstance(judgement, str):
+                done.refused.append((record.position, judgement))
+                continue
+            self._produce(client, record, *judgement)
+            done.sent.append(record.position)
+        remaining = client.flush(_FLUSH_S)
+        if lost := len(failures) + remaining:
+            raise DeliveryError(
+                "not-redriven",
+                f"{lost:,} of {len(done.sent):,} records to {self._names.redrive} were not delivered",
+                why=failures[0] if failures else "the brokers are slow or fewer than min.insync.replicas are in sync",
+                state="those that were delivered are re-driven; a second attempt leaves them out",
+                fix="correct the cause and run the same command again",
+                retriable=True,
+            )
+        return done
+
+    def _produce(self, client: Client, record: Refused, key: bytes | None, value: bytes) -> None:
+        position = str(record.position).encode()
+        headers: list[tuple[str, bytes]] = [("position", position), ("log_time", str(record.log_us).encode())]
+        if key is not None:
+            headers.append(("key", key))
+        while True:
+            try:
+                client.produce(self._names.redrive, value, position, headers=headers)  # type: ignore[arg-type] # bytes are right
+            except BufferError:
+                client.poll(0.1)  # full: wait until some of it is acknowledged
+                continue
+            client.poll(0)
+            return
+
+    def _refuse_compacted(self) -> None:
+        if self._topic.compacted:
+            raise DeclarationError(
+                "redrive-compacted",
+                f"topic {self._topic.name} is compacted; nothing is re-driven into its place",
+                why="a key's newest record is all that counts, so a correction is simply the next record",
+                fix=f"send a good record of the same key: leftfold send {self._topic.name} FILE",
+                source=self._topic.source,
+            )
