@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -11,17 +12,42 @@ from leftfold import clock
 from leftfold.spark.source import Offsets
 
 
+@dataclass(frozen=True)
+class Standing:
+    """Where a checkpoint stands."""
+
+    id: str
+    committed: int  # the last batch that Spark counts as done; -1 if none
+    planned: int  # the last one whose offsets are written down: the same, or one more, which runs again
+
+
+def standing(session: SparkSession, checkpoint: str) -> Standing | None:
+    """None if there is no checkpoint yet."""
+    files, path = _place(session, f"{checkpoint}/metadata")
+    if not files.exists(path):
+        return None
+    return Standing(
+        json.loads(_text(session, f"{checkpoint}/metadata"))["id"],
+        _last(session, f"{checkpoint}/commits"),
+        _last(session, f"{checkpoint}/offsets"),
+    )
+
+
+def _last(session: SparkSession, directory: str) -> int:
+    files, path = _place(session, directory)
+    if not files.exists(path):
+        return -1
+    names = [str(found.getPath().getName()) for found in files.listStatus(path)]
+    return max((int(name) for name in names if name.isdigit()), default=-1)
+
+
 def batch_offsets(session: SparkSession, checkpoint: str, batch: int) -> Offsets:
     """Where a batch ends in each partition: what Spark wrote down before it started the batch.
 
     Batch -1 ends where the first one starts.
     """
     file = f"{checkpoint}/offsets/{batch}" if batch >= 0 else f"{checkpoint}/sources/0/0"
-    files, path = _place(session, file)
-    stream = files.open(path)
-    text: str = _jvm(session).org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
-    stream.close()
-    offsets = json.loads(text.splitlines()[-1])  # a version, settings, and the one source
+    offsets = json.loads(_text(session, file).splitlines()[-1])  # a version, settings, and the one source
     return {topic: {int(p): offset for p, offset in partitions.items()} for topic, partitions in offsets.items()}
 
 
@@ -33,6 +59,14 @@ def set_aside(session: SparkSession, checkpoint: str) -> str | None:
     aside = f"{checkpoint}.{clock.now_us()}"
     files.rename(path, _place(session, aside)[1])
     return aside
+
+
+def _text(session: SparkSession, file: str) -> str:
+    files, path = _place(session, file)
+    stream = files.open(path)
+    text: str = _jvm(session).org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
+    stream.close()
+    return text
 
 
 def _place(session: SparkSession, location: str) -> tuple[Any, Any]:

@@ -14,7 +14,7 @@ from leftfold.fold.values import KEY_KINDS, Kind
 from leftfold.spark.accept import judged
 from leftfold.spark.catalyst import entity, json_text, plain
 from leftfold.spark.inspect import GIVEN, check_view, plan_text
-from leftfold.spark.ledger import COUNTS, NAME, ledger_step
+from leftfold.spark.ledger import COUNTS, DIGEST, NAME, ledger_step
 from leftfold.spark.source import Offsets, Source, read_range
 from leftfold.spec.code import code_fingerprint
 from leftfold.spec.event import fields_of
@@ -70,7 +70,7 @@ class FreeJob:
         needed = " or ".join((*view.by, *((view.latest,) if view.latest else ())))
         lacking = f"raise_error('{view.name} gave a row that lacks {needed}')"  # never dropped in silence
         value = f"if(entity is null or position is null, {lacking}, {value})"
-        return newest.selectExpr("entity", f"'{ROW_FIELD}' as name", f"{value} as value")
+        return newest.selectExpr("entity", f"'{ROW_FIELD}' as name", f"{value} as value").selectExpr("*", DIGEST)
 
     def counted(self, session: SparkSession, source: Source, starts: Offsets, ends: Offsets) -> DataFrame:
         """The ledger rows of a batch, from a second read of its records: a free plan has no room for them."""

@@ -13,6 +13,8 @@ NAME = (
     f"'/', (-step - 1) % {SLOTS_PER_TOPIC}, ':', entity)"
 )
 COUNTS = "concat_ws(':', records, newest_log, coalesce(newest_event, 0), newest_offset)"
+# ... and for the digest of a packed row, which adds up to that of its batch.
+DIGEST = "if(entity is null, null, xxhash64(entity, name, value)) as digest"
 
 
 def ledger_step() -> Column:

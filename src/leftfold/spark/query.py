@@ -37,7 +37,7 @@ class Job(Protocol):
 
     def stream(self, records: DataFrame, delay: int, /) -> DataFrame: ...
     def packed(self, batch: DataFrame, number: int, /) -> DataFrame:
-        """entity (null for a ledger row), store field, value."""
+        """entity (null for a ledger row), store field, value, digest."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,12 @@ class Query:
         with suppress(StreamingQueryException):  # `failure` tells it
             query.awaitTermination(seconds)
 
-    def stop_if_idle(self) -> None:
-        """A query that waits for data has no batch to end at: it is stopped where it stands."""
+    def stop_if_idle(self) -> bool:
+        """A query that waits for data has no batch to end at: it is stopped where it stands. Says whether it was."""
         if self._query.isActive and not self._query.status["isTriggerActive"]:
             self._query.stop()
+            return True
+        return False
 
     def snapshot(self, partitions: int) -> Snapshot | None:
         progress: Any = self._query.lastProgress
@@ -106,12 +108,23 @@ def start_query(
     """`until_caught_up` ends the query at the offsets that were the newest when it started."""
     own = session.newSession()  # settings of one view never reach another
     own.conf.set("spark.sql.shuffle.partitions", str(session.conf.get("spark.sql.shuffle.partitions")))
+    return start_batches(
+        job.stream(read_stream(own, source), delay),
+        name=job.definition.view,
+        checkpoint=checkpoint,
+        on_batch=on_batch,
+        until_caught_up=until_caught_up,
+    )
+
+
+def start_batches(
+    frame: DataFrame, *, name: str, checkpoint: str, on_batch: OnBatch, until_caught_up: bool, every_s: int = 0
+) -> Query:
     writer = (
-        job.stream(read_stream(own, source), delay)
-        .writeStream.queryName(job.definition.view)
+        frame.writeStream.queryName(name)
         .outputMode("update")
         .option("checkpointLocation", checkpoint)
         .foreachBatch(on_batch)
     )
-    triggered = writer.trigger(availableNow=True) if until_caught_up else writer.trigger(processingTime="0 seconds")
-    return Query(triggered.start())
+    live = writer.trigger(processingTime=f"{every_s} seconds")
+    return Query((writer.trigger(availableNow=True) if until_caught_up else live).start())

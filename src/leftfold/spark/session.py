@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from leftfold import jars
 from leftfold.settings import Spark
+from leftfold.spark import environment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,8 +35,6 @@ _JAVA_OPTIONS = " ".join(
 _ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"
 
 SETTINGS: dict[str, str] = {
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",  # loopback only; a cluster profile names its own address
     "spark.ui.enabled": "false",  # a port nobody asked for; `leftfold run` shows what matters
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",  # a day starts at the same moment everywhere
@@ -74,19 +73,55 @@ logger.adaptive.level = error
 """
 
 
-def build_session(spark: Spark, *, application: str, log_file: Path) -> SparkSession:
-    """Start the JVM. Its words, and those of Python workers, go to `log_file`."""
+# Of a master on this machine. Elsewhere Spark's own choice, or the profile's, is an address that executors can reach.
+LOOPBACK: dict[str, str] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+def in_process(master: str) -> bool:
+    """Whether the driver's JVM does all the work itself: local, local[4], local[*,4]; not local-cluster[…]."""
+    return master == "local" or master.startswith("local[")
+
+
+def on_this_machine(master: str) -> bool:
+    return master.startswith(("local", "spark://127.0.0.1:"))
+
+
+def python_of(spark: Spark) -> str:
+    """The interpreter of executors: here it is this one, elsewhere one of its version, which PySpark insists on."""
+    here = sys.executable if on_this_machine(spark.master) else f"python3.{sys.version_info.minor}"
+    return spark.python or here
+
+
+def shipped(spark: Spark) -> dict[str, str]:
+    """Settings that bring this environment to executors. A local master's are this process."""
+    if in_process(spark.master):
+        return {}
+    return {
+        "spark.archives": ",".join(f"{path}#{name}" for name, path in environment.archives().items()),
+        "spark.executorEnv.PYTHONPATH": environment.PYTHONPATH,
+    }
+
+
+def build_session(spark: Spark, *, application: str, log_file: Path, lake: bool = False) -> SparkSession:
+    """Start the JVM. Its words, and those of Python workers, go to `log_file`. With `lake` it can write Delta."""
     from pyspark.sql import SparkSession
+
+    from leftfold.spark.lake import lake_settings
 
     log_file.parent.mkdir(parents=True, exist_ok=True)
     properties = log_file.with_suffix(".log4j2.properties")
     properties.write_text(_LOG4J.format(file=log_file))
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # executors of a local master use this environment
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else Spark takes another interface's address
+    os.environ["PYSPARK_PYTHON"] = python_of(spark)
+    if on_this_machine(spark.master):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else Spark takes another interface's address
+    sets = ("spark", "lake") if lake else ("spark",)
     builder = SparkSession.builder.appName(application).master(spark.master)
     settings: dict[str, str | int | float | bool] = {
         **SETTINGS,
-        "spark.jars": ",".join(str(path) for path in jars.paths("spark")),
+        **(LOOPBACK if on_this_machine(spark.master) else {}),
+        **shipped(spark),
+        **(lake_settings() if lake else {}),
+        "spark.jars": ",".join(str(path) for name in sets for path in jars.paths(name)),
         "spark.driver.extraJavaOptions": f"{_JAVA_OPTIONS} -Dlog4j2.configurationFile=file:{properties}",
         "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
         **spark.conf,
@@ -100,7 +135,9 @@ def build_session(spark: Spark, *, application: str, log_file: Path) -> SparkSes
         signal.signal(signal.SIGINT, interrupt)  # PySpark puts its own there, which cancels the batch at work
     if "spark.sql.shuffle.partitions" not in spark.conf:
         # State has one partition per shuffle partition, for ever; the default of 200 is ten times slower on a laptop.
-        session.conf.set("spark.sql.shuffle.partitions", session.sparkContext.defaultParallelism)
+        # A cluster's default parallelism is 2 until executors register; what was asked for does not hang on the moment.
+        cores = spark.conf.get("spark.cores.max", session.sparkContext.defaultParallelism)
+        session.conf.set("spark.sql.shuffle.partitions", int(cores))
     return session
 
 

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 # What the driver takes: 5,000 rows of at most 4 kB each. Longer values are cut, and the batch goes the other way.
 DRIVER_ROWS = 5_000
 _DRIVER_BYTES = 4_096
+_DIGESTS = 1 << 64
 
-Tiles = Iterable[tuple[str | None, str, str]]
+PackedRow = tuple[str | None, str, str]  # entity (None for a ledger row), store field, value
 
 
 class TooWideError(Exception):
@@ -35,8 +36,9 @@ class TooWideError(Exception):
 
 @dataclass(frozen=True)
 class Written:
-    tiles: int
+    tiles: int  # that took effect
     ledger: tuple[LedgerRow, ...]
+    digest: int  # of all rows of the batch, whatever their order
 
 
 @dataclass(frozen=True)
@@ -48,24 +50,39 @@ class Target:
     ttl_s: int  # 0 keeps rows
 
 
-def write_small(packed: DataFrame, target: Target) -> Written:
-    """By the driver. `packed` has at most DRIVER_ROWS rows; raises TooWideError before anything is written."""
+@dataclass(frozen=True)
+class Output:
+    """What a batch writes: on the driver if it is small, else still in Spark."""
+
+    packed: DataFrame
+    rows: list[PackedRow] | None = None
+    digest: int = 0  # of the rows on the driver
+
+    def release(self) -> None:
+        if self.rows is None:
+            self.packed.unpersist()
+
+
+def collected(packed: DataFrame) -> Output:
+    """To the driver. `packed` has at most DRIVER_ROWS rows; raises TooWideError if one is too long for it."""
     cut = f"if(length(value) > {_DRIVER_BYTES}, null, value) as value"
-    rows = [tuple(row) for row in packed.selectExpr("entity", "name", cut).collect()]
-    if any(value is None for _, _, value in rows):
+    found = packed.selectExpr("entity", "name", cut, "digest").collect()
+    if any(row[2] is None for row in found):
         raise TooWideError
-    rows.sort(key=lambda row: (row[0] is not None, row[0]))
-    return _written(*_write(rows, target))
+    rows = sorted(((row[0], row[1], row[2]) for row in found), key=lambda row: (row[0] is not None, row[0]))
+    return Output(packed, rows, sum(row[3] or 0 for row in found) % _DIGESTS)
 
 
-def write_large(packed: DataFrame, target: Target) -> Written:
-    """By the executors: all tiles of an entity side by side, so that they are one atomic write."""
-    gathered = packed.repartition("entity").sortWithinPartitions("entity")
-    results = gathered.mapInArrow(
-        partial(_on_executor, target=target), "tiles long, name string, entry string"
-    ).collect()
-    ledger = [(r["name"], r["entry"]) for r in results if r["name"] is not None]
-    return _written(sum(r["tiles"] for r in results), ledger)
+def kept(packed: DataFrame) -> Output:
+    """In Spark, for several writers: computed once, because a second computation would reload the state."""
+    return Output(packed.persist())
+
+
+def write_online(output: Output, target: Target) -> Written:
+    if output.rows is None:
+        return _by_executors(output.packed, target)
+    tiles, ledger = _write(output.rows, target)
+    return _written(tiles, ledger, output.digest)
 
 
 def counted_rows(ledger: DataFrame) -> tuple[LedgerRow, ...]:
@@ -73,11 +90,21 @@ def counted_rows(ledger: DataFrame) -> tuple[LedgerRow, ...]:
     return tuple(LedgerRow.parse(row["name"], row["value"]) for row in ledger.collect())
 
 
-def _written(tiles: int, ledger: Iterable[tuple[str, str]]) -> Written:
-    return Written(tiles, tuple(LedgerRow.parse(name, entry) for name, entry in ledger))
+def _by_executors(packed: DataFrame, target: Target) -> Written:
+    """All tiles of an entity side by side, so that they are one atomic write."""
+    gathered = packed.select("entity", "name", "value", "digest").repartition("entity").sortWithinPartitions("entity")
+    results = gathered.mapInArrow(
+        partial(_on_executor, target=target), "tiles long, digest long, name string, entry string"
+    ).collect()
+    ledger = [(r["name"], r["entry"]) for r in results if r["name"] is not None]
+    return _written(sum(r["tiles"] for r in results), ledger, sum(r["digest"] for r in results))
 
 
-def _write(tiles: Tiles, target: Target) -> tuple[int, list[tuple[str, str]]]:
+def _written(tiles: int, ledger: Iterable[tuple[str, str]], digest: int) -> Written:
+    return Written(tiles, tuple(LedgerRow.parse(name, entry) for name, entry in ledger), digest % _DIGESTS)
+
+
+def _write(tiles: Iterable[PackedRow], target: Target) -> tuple[int, list[tuple[str, str]]]:
     """Write rows, hand ledger rows back. `tiles` are in order of their entity."""
     ledger: list[tuple[str, str]] = []
 
@@ -95,13 +122,23 @@ def _write(tiles: Tiles, target: Target) -> tuple[int, list[tuple[str, str]]]:
 def _on_executor(batches: Iterable[pa.RecordBatch], *, target: Target) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
-    tiles = (row for batch in batches for row in zip(*(c.to_pylist() for c in batch.columns), strict=True))
-    written, ledger = _write(tiles, target)
-    names, values = zip(*ledger, strict=True) if ledger else ((), ())
+    digest = 0
+
+    def tiles() -> Iterator[PackedRow]:
+        nonlocal digest
+        for batch in batches:
+            entities, names, values, digests = batch.columns
+            digest += int(digests.fill_null(0).to_numpy(zero_copy_only=False).sum())  # wraps around, as it should
+            yield from zip(entities.to_pylist(), names.to_pylist(), values.to_pylist(), strict=True)
+
+    written, ledger = _write(tiles(), target)
+    entries = [(None, None), *ledger]
+    whole = (digest + (1 << 63)) % _DIGESTS - (1 << 63)  # as a signed number, which is what a column of Spark holds
     yield pa.RecordBatch.from_pydict(
         {
-            "tiles": pa.array([written, *(0 for _ in names)], pa.int64()),
-            "name": pa.array([None, *names], pa.string()),
-            "entry": pa.array([None, *values], pa.string()),
+            "tiles": pa.array([written, *(0 for _ in ledger)], pa.int64()),
+            "digest": pa.array([whole, *(0 for _ in ledger)], pa.int64()),
+            "name": pa.array([name for name, _ in entries], pa.string()),
+            "entry": pa.array([entry for _, entry in entries], pa.string()),
         }
     )

@@ -44,37 +44,39 @@ class Source:
     format: Literal["avro", "json"]
     writer_schemas: Mapping[int, str]  # by id; all that the registry has for the topics
     rejected_ids: frozenset[int] = frozenset()  # ids the registry never gave out: their records are rejects
+    most_offsets: int | None = None  # of a partition in one batch
 
 
-def read_stream(session: SparkSession, source: Source) -> DataFrame:
+def read_stream(session: SparkSession, source: Source, *, raw: bool = False) -> DataFrame:
+    """`raw` keeps the value's bytes beside the event that was made of them."""
     options = {
-        **_common(source),
+        **common_options(source, source.topics),
         "startingOffsets": "earliest",  # a view is a fold over the whole log
-        "maxOffsetsPerTrigger": str(OFFSETS_PER_PARTITION * sum(source.partitions)),
+        "maxOffsetsPerTrigger": str((source.most_offsets or OFFSETS_PER_PARTITION) * sum(source.partitions)),
     }
-    return _records(session.readStream.format("kafka").options(**options).load(), source)
+    return _records(session.readStream.format("kafka").options(**options).load(), source, raw=raw)
 
 
 def read_range(session: SparkSession, source: Source, starts: Offsets, ends: Offsets) -> DataFrame:
     """The same records again, as a batch: from `starts`, up to and without `ends`."""
     options = {
-        **_common(source),
+        **common_options(source, source.topics),
         "startingOffsets": json.dumps({t: {p: starts[t].get(p, 0) for p in ends[t]} for t in ends}),
         "endingOffsets": json.dumps(ends),
     }
     return _records(session.read.format("kafka").options(**options).load(), source)
 
 
-def _common(source: Source) -> dict[str, str]:
+def common_options(source: Source, topics: tuple[str, ...]) -> dict[str, str]:
     return {
         **source.kafka.for_spark(),
-        "subscribe": ",".join(source.topics),
+        "subscribe": ",".join(topics),
         "failOnDataLoss": "true",  # retention that overtakes a reader must stop it, not be skipped
         "kafka.isolation.level": "read_committed",  # records of an aborted transaction never happened
     }
 
 
-def _records(records: DataFrame, source: Source) -> DataFrame:
+def _records(records: DataFrame, source: Source, *, raw: bool = False) -> DataFrame:
     """slot, offset, key, deleted, log_time, by_broker, event (a struct of nulls if it could not be decoded)."""
     place = reduce(
         lambda case, topic: case.when(F.col("topic") == topic[1], F.lit(topic[0] * SLOTS_PER_TOPIC)),
@@ -89,6 +91,7 @@ def _records(records: DataFrame, source: Source) -> DataFrame:
         F.col("timestamp").alias("log_time"),
         (F.col("timestampType") == 1).alias("by_broker"),
         decoded(source).alias("event"),
+        *(["value"] if raw else []),
     )
 
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from leftfold.fold.latest import Latest
 from leftfold.spark.accept import sound
 from leftfold.spark.catalyst import entity, json_text, plain
-from leftfold.spark.ledger import COUNTS, NAME, ledger_step
+from leftfold.spark.ledger import COUNTS, DIGEST, NAME, ledger_step
 from leftfold.store.layout import ACCEPTED, ROW_FIELD
 
 
@@ -72,9 +72,10 @@ class TableJob:
             json_text(f"row.c{i}", c.kind, repeated=c.repeated) for i, c in enumerate(definition.columns)
         )
         name = NAME.format(topics=f"'{definition.origins[0].topic}'")
-        return newest.selectExpr(
+        packed = newest.selectExpr(
             "if(step < 0, null, entity) as entity",
             f"if(step < 0, {name}, '{ROW_FIELD}') as name",
             f"if(step < 0, {COUNTS}, concat('[', newest_offset, ',{number}', "
             f"if(row.deleted, '', concat(',', concat_ws(',', {values}))), ']')) as value",
         )
+        return packed.selectExpr("*", DIGEST)

@@ -21,7 +21,7 @@ from leftfold.fold.values import INT64, Kind
 from leftfold.spark.accept import judged
 from leftfold.spark.catalyst import condition, entity, json_text, plain
 from leftfold.spark.inspect import GIVEN
-from leftfold.spark.ledger import COUNTS, NAME, ledger_step
+from leftfold.spark.ledger import COUNTS, DIGEST, NAME, ledger_step
 from leftfold.spec.event import fields_of
 from leftfold.spec.stream import RECORD, Stream
 from leftfold.store.layout import ACCEPTED, LIFETIME_FIELD
@@ -239,9 +239,10 @@ def _float_units(value: Column, scale: int) -> Column:
 
 
 def pack(batch: DataFrame, definition: Definition, number: int) -> DataFrame:
-    """entity (null for a ledger row), store field, value.
+    """entity (null for a ledger row), store field, value, digest (null for a ledger row).
 
     Written as SQL text: built from column objects, each batch would pay a hundred calls into the JVM.
+    A digest leaves sketches out: their bytes depend on the order in which they were filled.
     """
     index = "(unix_micros(tile_end) div nullif(step, 0) - 1)"
     slots = " ".join(f"when {step} then {ring}" for step, ring in definition.rings.items())
@@ -249,13 +250,26 @@ def pack(batch: DataFrame, definition: Definition, number: int) -> DataFrame:
     if definition.lifetime:
         field = f"if(step = {_LIFETIME}, '{LIFETIME_FIELD}', {field})"
         index = f"if(step = {_LIFETIME}, newest_event, {index})"
-    partials = ", ".join(_json(f"p{i}", column) for i, column in enumerate(definition.columns))
-    value = f"concat('[', concat_ws(',', {index}, '{number}', {partials}), ']')"
-    return batch.selectExpr(
+    texts = [_json(f"p{i}", column) for i, column in enumerate(definition.columns)]
+    packed = batch.selectExpr(
         "if(step < 0, null, entity) as entity",
         f"if(step < 0, {NAME.format(topics=_topics(definition))}, {field}) as name",
-        f"if(step < 0, {COUNTS}, {value}) as value",
+        f"if(step < 0, {COUNTS}, concat('[', concat_ws(',', {index}, '{number}', {', '.join(texts)}), ']')) as value",
+        *([f"concat_ws(',', {index}, {_repeatable(definition, texts)}) as text"] if _sketches(definition) else ()),
     )
+    # On top of the texts, not beside them: within one projection Spark would make each of them twice.
+    if _sketches(definition):
+        return packed.selectExpr("entity", "name", "value", DIGEST.replace("value)", "text)"))
+    return packed.selectExpr("*", DIGEST)
+
+
+def _sketches(definition: Definition) -> bool:
+    return any(column.aggregate == "distinct" for column in definition.columns)
+
+
+def _repeatable(definition: Definition, texts: list[str]) -> str:
+    kept = [text for text, column in zip(texts, definition.columns, strict=True) if column.aggregate != "distinct"]
+    return ", ".join(kept) or "null"
 
 
 def _topics(definition: Definition) -> str:

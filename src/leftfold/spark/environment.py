@@ -1,0 +1,123 @@
+"""What the Python of an executor needs, as archives that Spark ships: Leftfold, and the libraries it runs with.
+
+Built from what is installed here, once per user for each set of versions. The libraries are an archive of their own:
+they are large and change seldom, Leftfold itself is small. PySpark is left out: a worker's own Spark brings it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterable, Iterator
+from importlib import metadata
+from pathlib import Path
+
+from leftfold import jars
+
+LIBRARIES = "leftfold_env"  # directories beside which an executor's Python starts
+PACKAGE = "leftfold_src"
+PYTHONPATH = f"{PACKAGE}:{LIBRARIES}"  # relative: every executor has a directory of its own
+
+_BROUGHT = {"pyspark", "py4j"}
+# Tests, headers and byte code: some 100 MB that no task imports.
+_LEFT_OUT = {"__pycache__", "tests", "include"}
+_FASTEST = 1  # of gzip's levels; the archive is made while a person waits, and copied over a fast network
+_REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)\s*(?:\[([^\]]*)\])?")
+_EXTRA = re.compile(r"""extra\s*==\s*["']([^"']+)["']""")
+
+Entry = tuple[str, Path]  # the name in the archive, and the file
+
+
+def archives() -> dict[str, Path]:
+    """Directory on the executor → archive, made first where it is missing."""
+    libraries = distributions()
+    named = [f"{name}=={libraries[name].version}" for name in sorted(libraries)]
+    sources = list(_package_files())
+    digests = [f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}" for name, path in sources]
+    return {
+        LIBRARIES: _made("libraries", [*_interpreter(), *named], (e for d in libraries.values() for e in _files(d))),
+        PACKAGE: _made("leftfold", digests, sources),
+    }
+
+
+def distributions() -> dict[str, metadata.Distribution]:
+    """What `leftfold[spark]` needs to run, as installed here: its requirements, theirs, and so on.
+
+    A requirement that is not installed is for another platform or Python, by its marker, or pip would have refused.
+    """
+    found: dict[str, metadata.Distribution] = {}
+    seen: set[tuple[str, frozenset[str]]] = set()
+    open_ends = [("leftfold", frozenset({"spark"}))]
+    while open_ends:
+        name, extras = open_ends.pop()
+        if (name, extras) in seen or name in _BROUGHT:
+            continue
+        seen.add((name, extras))
+        try:
+            one = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            continue
+        if name != "leftfold":
+            found[name] = one
+        open_ends += _required(one.requires or [], extras)
+    return found
+
+
+def _required(requirements: Iterable[str], extras: frozenset[str]) -> Iterator[tuple[str, frozenset[str]]]:
+    for requirement in requirements:
+        text, _, marker = requirement.partition(";")
+        only_for = set(_EXTRA.findall(marker))
+        matched = _REQUIREMENT.match(text.strip())
+        if matched and (not only_for or only_for & extras):
+            own = frozenset(extra.strip() for extra in (matched[2] or "").split(",") if extra.strip())
+            yield re.sub(r"[-_.]+", "-", matched[1]).lower(), own
+
+
+def _files(distribution: metadata.Distribution) -> Iterator[Entry]:
+    for file in distribution.files or []:
+        if file.parts[0] == ".." or _LEFT_OUT & set(file.parts):  # scripts lie outside; they are nobody's import
+            continue
+        path = Path(str(distribution.locate_file(file)))
+        if path.is_file():
+            yield file.as_posix(), path
+
+
+def _package_files() -> Iterator[Entry]:
+    """Leftfold from where it is imported: an editable install has its files nowhere else."""
+    package = Path(__file__).parents[1]
+    for path in sorted(package.rglob("*")):
+        inside = path.relative_to(package)
+        if path.is_file() and "__pycache__" not in inside.parts:
+            yield f"leftfold/{inside.as_posix()}", path
+
+
+def _interpreter() -> list[str]:
+    """Compiled modules fit one Python on one kind of machine."""
+    return [sys.implementation.cache_tag or "", platform.system(), platform.machine(), *platform.libc_ver()]
+
+
+def _made(name: str, identity: Iterable[str], entries: Iterable[Entry]) -> Path:
+    """The archive of that identity, from the cache or made. Two processes may make it at once: the rename is atomic."""
+    digest = hashlib.sha256("\n".join(identity).encode()).hexdigest()
+    home = jars.cache_home() / "environments"
+    path = home / f"{name}-{digest[:16]}.tar.gz"
+    if path.exists():
+        return path
+    home.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=home, prefix=f"{name}-", suffix=".part")
+    try:
+        with (
+            os.fdopen(descriptor, "wb") as file,
+            tarfile.open(fileobj=file, mode="w:gz", compresslevel=_FASTEST) as tar,
+        ):
+            for inside, source in entries:
+                tar.add(source, arcname=inside, recursive=False)
+        Path(temporary).replace(path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+    return path

@@ -1,0 +1,267 @@
+"""The lake: every version of every row of a view, appended to a Delta table from its changelog by a query of its own.
+
+A commit to Delta costs over a second, so the lake is fed once a minute and never holds up the view. Each commit says
+in its `userMetadata` where in the changelog it ends, and the table alone decides what is written:
+
+- A batch is appended only if it starts where the table ends. One that the table already ends with is left out: it was
+  written before a crash. Anything else stops the query: another one writes to this table.
+- Commits are numbered, and the number is Delta's transaction version of one application id, whoever writes. Of two
+  queries that found the same end, Delta lets one commit: the other fails with a conflict, or finds that its number
+  was used. So a checkpoint may be lost or restored from a backup; a query without a fitting one starts at the end of
+  the table.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from leftfold.errors import LeftfoldError, RunError
+from leftfold.kafka.admin import Admin
+from leftfold.settings import Kafka
+from leftfold.spark.checkpoint import batch_offsets, set_aside, standing
+from leftfold.spark.query import Query
+
+# Delta's name for who writes: the same for every query, so that two of them are in each other's way.
+_APPLICATION = "leftfold-lake"
+# Records per file: a day of a quiet view is then 1,440 small files, of a busy one not many more.
+_RECORDS_PER_FILE = 500_000
+# More than a changelog takes in that time; a first read of a long one is cut into batches by it.
+_RECORDS_PER_SECOND = 500_000
+# Commits that others make (OPTIMIZE, VACUUM) stand between ours; beyond these the whole history is read.
+_LOOK_BACK = 20
+_COLUMNS = (
+    "build string, entity string, field string, position bigint, batch bigint, value string, deleted boolean, "
+    "logged timestamp, changelog_partition int, changelog_offset bigint"
+)
+
+Ends = dict[int, int]  # by partition of the changelog: the offset after the last one
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a table ends: its newest commit of ours."""
+
+    sequence: int  # -1: none yet
+    ends: Ends
+    writer: str  # the query that made it
+
+
+def lake_settings() -> dict[str, str]:
+    """What a session needs for Delta, beside the jars of the set "lake"."""
+    return {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.databricks.delta.snapshotPartitions": "2",  # tasks that read a table's log; 50 by default, for little
+    }
+
+
+def start_lake(
+    session: SparkSession,
+    *,
+    kafka: Kafka,
+    topic: str,
+    view: str,
+    table: str,
+    checkpoint: str,
+    every_s: int = 60,
+    until_caught_up: bool = False,
+    refused: Callable[[LeftfoldError], None] = lambda _: None,
+) -> Query:
+    """Feed the table from the changelog `topic`; made if it does not exist. `refused` hears why a batch was not."""
+    own = session.newSession()
+    _make(own, table)
+    found = position(own, table)
+    starts = _starts(Admin(kafka), topic, view, found.ends)
+    if not _fits(own, checkpoint, topic, found.ends):
+        set_aside(own, checkpoint)
+    options = {
+        **kafka.for_spark(),
+        "subscribe": topic,
+        "startingOffsets": json.dumps({topic: starts}),  # of a new checkpoint; an existing one knows its own
+        "maxOffsetsPerTrigger": str(_RECORDS_PER_SECOND * max(every_s, 1)),
+        "failOnDataLoss": "true",
+        "kafka.isolation.level": "read_committed",
+        "includeHeaders": "true",
+    }
+    feed = _Feed(own, view, topic, table, checkpoint, uuid.uuid4().hex, refused)
+    writer = (
+        own.readStream.format("kafka")
+        .options(**options)
+        .load()
+        .writeStream.queryName(f"{view} lake")
+        .option("checkpointLocation", checkpoint)
+        .foreachBatch(feed.write)
+    )
+    triggered = (
+        writer.trigger(availableNow=True) if until_caught_up else writer.trigger(processingTime=f"{every_s} seconds")
+    )
+    return Query(triggered.start())
+
+
+def lake_rows(session: SparkSession, table: str) -> DataFrame:
+    """The rows as they are now: of each build, entity and field the newest, without those that were deleted."""
+    newest = F.max(
+        F.struct("batch", "changelog_offset", "position", "value", "deleted", "logged", "changelog_partition")
+    ).alias("newest")
+    rows = session.read.format("delta").load(table).groupBy("build", "entity", "field").agg(newest)
+    return rows.select("build", "entity", "field", "newest.*").where("not deleted").drop("deleted")
+
+
+def position(session: SparkSession, table: str) -> Position:
+    """Where the table ends."""
+    for limit in (f"LIMIT {_LOOK_BACK}", ""):
+        history = session.sql(f"DESCRIBE HISTORY {_quoted(table)} {limit}").select("version", "userMetadata")
+        ours = history.where("userMetadata like '{\"leftfold\"%'").orderBy(F.desc("version")).limit(1).collect()
+        if ours:
+            said = json.loads(ours[0]["userMetadata"])["leftfold"]
+            return Position(said["sequence"], {int(p): end for p, end in said["ends"].items()}, said["writer"])
+    return _position_of_rows(session, table)
+
+
+def _position_of_rows(session: SparkSession, table: str) -> Position:
+    """For a table whose history was cleaned: a partition ends after its last row, for ranges have no holes of rows."""
+    rows = session.read.format("delta").load(table).groupBy("changelog_partition").agg(F.max("changelog_offset"))
+    ends = {int(row[0]): int(row[1]) + 1 for row in rows.collect()}
+    return Position(_last_version(session, table), ends, "")
+
+
+def continues(view: str, found: Ends, starts: Ends, ends: Ends, *, first: bool = False) -> bool:
+    """Whether a batch is to be appended: False if the table ends with it already. Raises if it does neither.
+
+    The first batch of a checkpoint may have partitions that the table does not know, from their first record on.
+    """
+    if found == ends:
+        return False
+    if found == ({p: start for p, start in starts.items() if p in found} if first else starts):
+        return True
+    raise _taken(view, f"the table ends at {_told(found)} of the changelog, the batch starts at {_told(starts)}")
+
+
+@dataclass(frozen=True)
+class _Feed:
+    """What is done with each batch of the changelog."""
+
+    session: SparkSession
+    view: str
+    topic: str
+    table: str
+    checkpoint: str
+    writer: str
+    refused: Callable[[LeftfoldError], None] = lambda _: None
+
+    def write(self, batch: DataFrame, number: int) -> None:
+        try:
+            self._write(batch, number)
+        except LeftfoldError as refusal:
+            self.refused(refusal)
+            raise
+
+    def _write(self, batch: DataFrame, number: int) -> None:
+        starts = batch_offsets(self.session, self.checkpoint, number - 1).get(self.topic, {})
+        ends = batch_offsets(self.session, self.checkpoint, number).get(self.topic, {})
+        found = position(self.session, self.table)
+        if continues(self.view, found.ends, starts, ends, first=number == 0):
+            self._append(batch, starts, Position(found.sequence + 1, ends, self.writer))
+
+    def _append(self, batch: DataFrame, starts: Ends, to: Position) -> None:
+        records = sum(end - starts.get(p, 0) for p, end in to.ends.items())
+        said = {"leftfold": {"sequence": to.sequence, "ends": to.ends, "writer": to.writer}}
+        (
+            rows_of(batch)
+            .coalesce(max(1, records // _RECORDS_PER_FILE))
+            .write.format("delta")
+            .mode("append")
+            .option("txnAppId", _APPLICATION)
+            .option("txnVersion", to.sequence)  # one that is used already is left out by Delta, without a word
+            .option("userMetadata", json.dumps(said))
+            .save(self.table)
+        )
+        if position(self.session, self.table) != to:
+            raise _taken(self.view, f"commit {to.sequence} was made by another query")
+
+
+def rows_of(records: DataFrame) -> DataFrame:
+    """Records of the changelog as rows of the table. The entity is the last part of the key, whatever it holds."""
+    key = records.withColumn("key", F.expr("cast(key as string)")).withColumn("value", F.expr("cast(value as string)"))
+    parts = key.withColumns(
+        {
+            "build": F.expr("substring_index(key, '/', 1)"),
+            "field": F.expr("substring_index(substring_index(key, '/', 2), '/', -1)"),
+            "deleted": F.expr("value is null"),
+        }
+    )
+    return parts.selectExpr(
+        "build",
+        "substring(key, length(build) + length(field) + 3) as entity",
+        "field",
+        f"cast(if(deleted, {_header('index')}, substring_index(substring(value, 2), ',', 1)) as bigint) as position",
+        f"cast({_header('batch')} as bigint) as batch",
+        "value",
+        "deleted",
+        "timestamp as logged",
+        "partition as changelog_partition",
+        "offset as changelog_offset",
+    )
+
+
+def _header(name: str) -> str:
+    return f"cast(filter(headers, header -> header.key = '{name}')[0].value as string)"
+
+
+def _make(session: SparkSession, table: str) -> None:
+    session.sql(f"CREATE TABLE IF NOT EXISTS {_quoted(table)} ({_COLUMNS}) USING delta PARTITIONED BY (build)")
+
+
+def _starts(admin: Admin, topic: str, view: str, ends: Ends) -> dict[str, int]:
+    """The end of the table in each partition, -2 (Kafka's word for its first record) where it has none."""
+    partitions = admin.topics([topic])[topic].partitions
+    logged = admin.end_offsets(topic, partitions)
+    beyond = {p: end for p, end in ends.items() if end > logged.get(p, 0)}
+    if beyond:
+        raise RunError(
+            "lake-ahead",
+            f"{view}: the lake holds the changelog up to {_told(beyond)}, the topic {topic} ends before",
+            why="the topic was deleted and made again, or the table belongs to another",
+            fix="give the view another lake, or rename the table; the lake is then fed from the changelog's start",
+        )
+    return {str(p): ends.get(p, -2) for p in range(partitions)}
+
+
+def _fits(session: SparkSession, checkpoint: str, topic: str, ends: Ends) -> bool:
+    """Whether the checkpoint goes on where the table ends: with a batch that is written already, or the next."""
+    found = standing(session, checkpoint)
+    if found is None or found.planned < 0:
+        return True  # nothing to go on with
+    starts = batch_offsets(session, checkpoint, found.committed).get(topic, {})
+    if found.committed < 0:
+        starts = {p: start for p, start in starts.items() if p in ends}
+    return ends in (starts, batch_offsets(session, checkpoint, found.planned).get(topic, {}))
+
+
+def _last_version(session: SparkSession, table: str) -> int:
+    """Delta's own count: above every number that was used."""
+    return int(session.sql(f"DESCRIBE HISTORY {_quoted(table)} LIMIT 1").collect()[0]["version"])
+
+
+def _quoted(table: str) -> str:
+    return "delta.`" + table.replace("`", "``") + "`"
+
+
+def _told(ends: Ends) -> str:
+    return ", ".join(f"{p}:{end}" for p, end in sorted(ends.items())) or "its start"
+
+
+def _taken(view: str, why: str) -> RunError:
+    return RunError(
+        "lake-taken-over",
+        f"{view}: another query writes to its lake",
+        why=why,
+        state="this batch was not appended; the table holds every record up to its end, once",
+        fix="run one query per lake: end the other, or this one; a new start goes on from the table",
+    )
