@@ -17,7 +17,7 @@ from leftfold import clock, jars
 from leftfold.errors import LocalError
 from leftfold.local import brokers as kafka
 from leftfold.local import endpoints as record
-from leftfold.local import java, ports, process, redis_server, roster
+from leftfold.local import java, ports, process, redis_server, roster, spark_cluster
 from leftfold.local.endpoints import Endpoints, state_dir
 from leftfold.local.exclusive import exclusive
 from leftfold.local.process import Identity
@@ -28,15 +28,29 @@ READY_S = 90.0  # 10 to 20 s on two cores; the rest is for a machine that is bus
 GRACE_S = 15.0  # brokers hand over their partitions; past this they are killed, and recover at the next start
 
 
-def up(root: Path, *, brokers: Literal[1, 3] | None = None, progress: Progress | None = None) -> Endpoints:
-    """Start what is not running and wait until all of it is ready. Repairs a half-dead cluster."""
+def up(
+    root: Path,
+    *,
+    brokers: Literal[1, 3] | None = None,
+    spark_workers: int | None = None,
+    progress: Progress | None = None,
+) -> Endpoints:
+    """Start what is not running and wait until all of it is ready. Repairs a half-dead cluster.
+
+    `spark_workers` is remembered: without it as many as before are kept running, with 0 they are ended and forgotten.
+    """
     say = progress or (lambda _: None)
     with exclusive(root, say):
         java_path = java.find()
         redis_server.find()
+        before = record.last(root)
+        if spark_workers or (spark_workers is None and before and before.spark_url):
+            spark_cluster.find()
         for set_name in ("kafka", "registry"):
             jars.ensure(set_name, say)
         endpoints = _planned(root, brokers, say)
+        if spark_workers is not None:
+            endpoints = _with_workers(root, endpoints, spark_workers, say)
         services = {
             name: roster.service(root, endpoints, name=name, java_path=java_path)
             for name in ports.of(endpoints.ports)
@@ -61,7 +75,7 @@ def status(root: Path) -> dict[str, Any]:
     """The processes as they are now. Asks each one; starts and changes nothing."""
     endpoints = record.last(root)
     if endpoints is None:
-        return {"state": "down", "bootstrap": None, "registry": None, "redis": None, "processes": []}
+        return {"state": "down", "bootstrap": None, "registry": None, "redis": None, "spark": None, "processes": []}
     rows = [_row(root, endpoints, name) for name in ports.of(endpoints.ports)]
     states = {row["state"] for row in rows}
     return {
@@ -69,6 +83,7 @@ def status(root: Path) -> dict[str, Any]:
         "bootstrap": endpoints.bootstrap,
         "registry": endpoints.registry_url,
         "redis": endpoints.redis_url,
+        "spark": endpoints.spark_url,
         "processes": rows,
     }
 
@@ -122,8 +137,27 @@ def _planned(root: Path, brokers: Literal[1, 3] | None, say: Progress) -> Endpoi
         say("a controller's port was taken by another program; all brokers get new settings")
         living = [identity for name, identity in endpoints.processes.items() if roster.is_broker(name)]
         process.end(living, grace_s=GRACE_S)
+    if moved.spark_url != endpoints.spark_url:
+        say("the port of the Spark master was taken by another program; its workers get the new one")
+        process.end(
+            [moved.processes[name] for name in moved.processes if spark_cluster.is_worker(name)], grace_s=GRACE_S
+        )
     record.write(root, moved)
     return moved
+
+
+def _with_workers(root: Path, endpoints: Endpoints, workers: int, say: Progress) -> Endpoints:
+    """The cluster with so many Spark workers; those that are too many are ended, with their executors."""
+    wanted = replace(endpoints, ports=ports.with_workers(endpoints.ports, workers))
+    names = ports.of(wanted.ports)
+    ending = {name: identity for name, identity in endpoints.processes.items() if name not in names}
+    if living := [name for name, identity in ending.items() if process.alive(identity)]:
+        say(f"ending {', '.join(living)}")
+    process.end(ending.values(), grace_s=GRACE_S)
+    wanted = replace(wanted, processes={name: one for name, one in wanted.processes.items() if name in names})
+    _end_strays(root, wanted, say)
+    record.write(root, wanted)
+    return wanted
 
 
 def _new_cluster_id() -> str:
@@ -136,21 +170,23 @@ def _new_cluster_id() -> str:
 def _end_strays(root: Path, endpoints: Endpoints, say: Progress) -> None:
     strays = roster.strays(root, endpoints)
     if strays:
-        say(f"ending what an interrupted start left behind: {', '.join(sorted(strays.values()))}")
+        say(f"ending what was left behind: {', '.join(sorted(set(strays.values())))}")
         process.end(strays, grace_s=GRACE_S)
 
 
 def _down(root: Path, say: Progress) -> dict[str, str]:
     endpoints = record.last(root)
-    ours = {identity: name for name, identity in endpoints.processes.items()} if endpoints else {}
-    ours |= roster.strays(root, endpoints)
-    living = [name for identity, name in ours.items() if process.alive(identity)]
+    recorded = {identity: name for name, identity in endpoints.processes.items()} if endpoints else {}
+    ours = process.marked(roster.mark(root)) | recorded  # executors too: they bear the mark of their worker
+    living = {name for identity, name in ours.items() if process.alive(identity)}
     if living:
         say(f"ending {', '.join(sorted(living))}")
     ended = process.end(ours, grace_s=GRACE_S)
+    process.end(process.marked(roster.mark(root)), grace_s=GRACE_S)  # an executor that was being started meanwhile
     if endpoints:
         record.write(root, replace(endpoints, processes={}))
-    return {ours[identity]: how for identity, how in ended.items()}
+    # A worker's own end last: its executors have its name, and how they ended is its business.
+    return {ours[one]: how for one, how in sorted(ended.items(), key=lambda end: end[0] in recorded)}
 
 
 def _format(root: Path, endpoints: Endpoints, services: dict[str, Service], *, java_path: str, say: Progress) -> None:

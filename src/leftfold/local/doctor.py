@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import re
 import shutil
@@ -12,7 +13,7 @@ from typing import Any, Literal
 
 from leftfold import jars
 from leftfold.errors import LocalError
-from leftfold.local import cluster, java, ports, redis_server
+from leftfold.local import cluster, java, ports, redis_server, spark_cluster
 from leftfold.local import endpoints as record
 
 ROOM_BYTES = 2_000_000_000  # brokers with the tutorial's data, Spark's checkpoints, and as much again
@@ -30,7 +31,7 @@ class Check:
 
 def examine(root: Path | None) -> list[Check]:
     """All checks; without a project only those of the machine."""
-    machine = [_java(), *_jars(), _maven(), _redis(), _disk(root or Path.cwd())]
+    machine = [_java(), *_jars(), _maven(), _redis(), _pyspark(root), _disk(root or Path.cwd())]
     return machine + (_cluster(root) if root else [Check("project", "idle", "not inside a project", "leftfold init")])
 
 
@@ -48,7 +49,7 @@ def _jars() -> list[Check]:
         Check(f"jars: {name}", "wrong", "not fetched or not verified", "python -m leftfold.jars fetch")
         if name in unverified
         else Check(f"jars: {name}", "ok", f"{len(files)} verified in {jars.directory(name)}")
-        for name, files in jars.locked().items()
+        for name, files in jars.needed().items()
     ]
 
 
@@ -68,6 +69,18 @@ def _redis() -> Check:
     ran = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
     version = re.search(r"v=([\d.]+)", ran.stdout)
     return Check("redis-server", "ok", f"{version[1] if version else 'unknown version'} at {path}")
+
+
+def _pyspark(root: Path | None) -> Check:
+    """Wrong only where Spark workers were asked for: declaring, sending and reading do without it."""
+    try:
+        home = spark_cluster.find()
+    except LocalError as error:
+        endpoints = record.last(root) if root else None
+        if endpoints and endpoints.spark_url:
+            return Check("pyspark", "wrong", error.what, error.fix)
+        return Check("pyspark", "idle", "not installed; only running views needs it", "pip install 'leftfold[spark]'")
+    return Check("pyspark", "ok", f"{importlib.metadata.version('pyspark')} at {home}")
 
 
 def _disk(at: Path) -> Check:

@@ -26,6 +26,8 @@ class Ports:
     controllers: tuple[int, ...]
     registry: int
     redis: int
+    spark_master: tuple[int, ...] = ()  # its own port and that of its page; empty: no Spark cluster was asked for
+    spark_workers: tuple[tuple[int, ...], ...] = ()  # the same of each worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,11 @@ class Endpoints:
     @property
     def redis_url(self) -> str:
         return f"redis://{HOST}:{self.ports.redis}/0"
+
+    @property
+    def spark_url(self) -> str | None:
+        """The master of the Spark cluster, if one was asked for."""
+        return f"spark://{HOST}:{self.ports.spark_master[0]}" if self.ports.spark_master else None
 
     def having(self, name: str, identity: Identity) -> Endpoints:
         return replace(self, processes={**self.processes, name: identity})
@@ -70,14 +77,26 @@ def last(root: Path) -> Endpoints | None:
     ports = document["ports"]
     return Endpoints(
         cluster_id=document["cluster_id"],
-        ports=Ports(tuple(ports["brokers"]), tuple(ports["controllers"]), ports["registry"], ports["redis"]),
+        ports=Ports(
+            tuple(ports["brokers"]),
+            tuple(ports["controllers"]),
+            ports["registry"],
+            ports["redis"],
+            tuple(ports.get("spark_master", ())),  # a file from before there were Spark clusters has neither
+            tuple(map(tuple, ports.get("spark_workers", ()))),
+        ),
         processes={name: Identity(**identity) for name, identity in document["processes"].items()},
     )
 
 
 def write(root: Path, endpoints: Endpoints) -> None:
     """Atomically, and on disk before the name appears: `down` after a crash depends on it."""
-    addresses = {"bootstrap": endpoints.bootstrap, "registry": endpoints.registry_url, "redis": endpoints.redis_url}
+    addresses = {
+        "bootstrap": endpoints.bootstrap,
+        "registry": endpoints.registry_url,
+        "redis": endpoints.redis_url,
+        "spark": endpoints.spark_url,
+    }
     path = state_dir(root) / "cluster.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"cluster.json.{os.getpid()}")

@@ -41,7 +41,20 @@ def of(ports: Ports) -> dict[str, tuple[int, ...]]:
         **{f"broker-{node}": pair for node, pair in enumerate(pairs, start=1)},
         "registry": (ports.registry,),
         "redis": (ports.redis,),
+        **({"spark-master": ports.spark_master} if ports.spark_master else {}),
+        **{f"spark-worker-{number}": pair for number, pair in enumerate(ports.spark_workers, start=1)},
     }
+
+
+def with_workers(ports: Ports, workers: int) -> Ports:
+    """With a Spark cluster of that many workers, or with none. Those that stay keep their ports."""
+    if not workers:
+        return replace(ports, spark_master=(), spark_workers=())
+    kept = ports.spark_workers[:workers]
+    missing = workers - len(kept)
+    chosen = choose(2 * missing + 2, but=frozenset(port for mine in of(ports).values() for port in mine))
+    new = tuple(zip(chosen[2::2], chosen[3::2], strict=True))
+    return replace(ports, spark_master=ports.spark_master or tuple(chosen[:2]), spark_workers=(*kept, *new))
 
 
 def rechosen(endpoints: Endpoints) -> Endpoints:
@@ -58,6 +71,11 @@ def rechosen(endpoints: Endpoints) -> Endpoints:
 
     old = endpoints.ports
     ports = Ports(
-        tuple(map(moved, old.brokers)), tuple(map(moved, old.controllers)), moved(old.registry), moved(old.redis)
+        tuple(map(moved, old.brokers)),
+        tuple(map(moved, old.controllers)),
+        moved(old.registry),
+        moved(old.redis),
+        tuple(map(moved, old.spark_master)),
+        tuple(tuple(map(moved, pair)) for pair in old.spark_workers),
     )
     return replace(endpoints, ports=ports)

@@ -84,6 +84,14 @@ def marked(prefix: str) -> dict[Identity, str]:
     return found
 
 
+def session(identity: Identity) -> int | None:
+    """The pid of the process that leads its session; None if it is gone."""
+    try:
+        return os.getsid(identity.pid)
+    except ProcessLookupError:
+        return None
+
+
 def end(identities: Iterable[Identity], *, grace_s: float) -> dict[Identity, str]:
     """Ask all to end, wait together, kill what is left. Says of each how it ended: `ended` or `killed`."""
     living = [identity for identity in identities if alive(identity)]
@@ -108,9 +116,12 @@ def wait_until(condition: Callable[[], bool], *, timeout_s: float) -> bool:
 
 
 def _signal(identity: Identity, number: signal.Signals) -> None:
-    """To the whole group: the child leads its session, so its pid is its group's number."""
+    """To the whole group if it leads one, as each child of ours does; else, as to an executor, to itself alone."""
     try:
-        os.killpg(identity.pid, number)
+        if os.getpgid(identity.pid) == identity.pid:
+            os.killpg(identity.pid, number)
+        else:
+            os.kill(identity.pid, number)
     except ProcessLookupError:  # it ended between the look and the signal
         return
 

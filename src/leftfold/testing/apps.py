@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leftfold.project import App, find_root
-from leftfold.settings import Kafka, Online, Profile, Registry
+from leftfold.settings import Kafka, Online, Profile, Registry, Spark
 from leftfold.spec.catalog import Catalog
 from leftfold.spec.topic import Topic
 
@@ -40,7 +40,7 @@ class TestedApp(App):
             kafka=Kafka(bootstrap=endpoints.bootstrap),
             registry=Registry(url=endpoints.registry_url),
             online=Online.model_validate({"url": endpoints.redis_url}),
-            spark=self.profile.spark,
+            spark=self.profile.spark.model_copy(update={"master": Spark().master}),  # whose session tests are given
         )
 
     @property
@@ -90,7 +90,7 @@ class AppFactory:
         for progress in ended:
             if progress.error is not None:
                 raise progress.error
-        return ended
+        return [progress for progress in ended if progress.kind == "view"]
 
 
 def _written(directory: Path, declarations: str, namespace: str) -> Path:

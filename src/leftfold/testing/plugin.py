@@ -32,7 +32,7 @@ def leftfold_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSe
     from leftfold.spark.session import build_session
 
     log_file = tmp_path_factory.mktemp("leftfold-spark") / "spark.log"
-    session = build_session(Spark(), application="leftfold tests", log_file=log_file)
+    session = build_session(Spark(), application="leftfold tests", log_file=log_file, lake=True)
     yield session
     session.stop()
 

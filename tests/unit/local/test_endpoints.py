@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,23 @@ def test_written_and_read_back(tmp_path: Path) -> None:
     document = json.loads((endpoints.state_dir(tmp_path) / "cluster.json").read_text())
     assert document["version"] == 1
     assert document["bootstrap"] == written.bootstrap
+
+
+def test_a_spark_cluster_is_written_down(tmp_path: Path) -> None:
+    assert Endpoints("id", PORTS).spark_url is None
+    written = Endpoints("id", replace(PORTS, spark_master=(9, 10), spark_workers=((11, 12), (13, 14))))
+    assert written.spark_url == "spark://127.0.0.1:9"
+    endpoints.write(tmp_path, written)
+    assert endpoints.last(tmp_path) == written
+
+
+def test_a_file_from_before_there_were_spark_clusters(tmp_path: Path) -> None:
+    endpoints.write(tmp_path, Endpoints("id", PORTS))
+    path = endpoints.state_dir(tmp_path) / "cluster.json"
+    document = json.loads(path.read_text())
+    del document["spark"], document["ports"]["spark_master"], document["ports"]["spark_workers"]
+    path.write_text(json.dumps(document))
+    assert endpoints.last(tmp_path) == Endpoints("id", PORTS)
 
 
 def test_down_unless_something_runs(tmp_path: Path) -> None:

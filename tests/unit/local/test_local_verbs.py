@@ -15,6 +15,7 @@ from leftfold.cli.local_verbs import COMMANDS
 from leftfold.local import cluster, doctor
 from leftfold.local.doctor import Check
 from leftfold.local.endpoints import Endpoints, Ports, state_dir
+from leftfold.local.spark_cluster import MOST_WORKERS
 
 ENDPOINTS = Endpoints("id", Ports((1, 2, 3), (4, 5, 6), 7, 8))
 Verb = Callable[..., Result]
@@ -36,10 +37,10 @@ def document(result: Result) -> dict[str, Any]:
 
 
 def test_up(verb: Verb, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int | None] = []
+    asked: list[tuple[int | None, int | None]] = []
 
-    def up(root: Path, *, brokers: int | None, progress: Callable[[str], None]) -> Endpoints:
-        asked.append(brokers)
+    def up(root: Path, *, brokers: int | None, spark_workers: int | None, progress: Callable[[str], None]) -> Endpoints:
+        asked.append((brokers, spark_workers))
         progress("starting broker-1")
         return ENDPOINTS
 
@@ -49,8 +50,12 @@ def test_up(verb: Verb, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "starting broker-1" in result.stderr
     assert "next: leftfold apply --yes" in result.stderr
     assert document(verb("up", "--json", "--brokers", "1"))["bootstrap"] == ENDPOINTS.bootstrap
-    assert asked == [None, 1]
+    assert document(verb("up", "--json", "--spark-workers", "2"))["spark"] is None
+    verb("up", "--spark-workers", "0")
+    assert asked == [(None, None), (1, None), (None, 2), (None, 0)]
     assert verb("up", "--brokers", "2").exit_code == 2
+    assert verb("up", "--spark-workers", str(MOST_WORKERS)).exit_code == 0
+    assert verb("up", "--spark-workers", str(MOST_WORKERS + 1)).exit_code == 2
 
 
 def test_nothing_was_ever_started(verb: Verb) -> None:

@@ -34,3 +34,25 @@ def test_only_a_taken_port_is_chosen_again() -> None:
     assert after.ports.controllers[1] != before.ports.controllers[1]
     assert after.ports.redis != before.ports.redis
     assert len({port for mine in ports.of(after.ports).values() for port in mine}) == 8
+
+
+def test_spark_workers_come_and_go_with_their_ports() -> None:
+    none = ports.fresh(1)
+    two = ports.with_workers(none, 2)
+    assert list(ports.of(two))[-3:] == ["spark-master", "spark-worker-1", "spark-worker-2"]
+    assert len({port for mine in ports.of(two).values() for port in mine}) == 4 + 6
+    three = ports.with_workers(two, 3)
+    assert three.spark_master == two.spark_master
+    assert three.spark_workers[:2] == two.spark_workers
+    assert ports.with_workers(three, 2) == two
+    assert ports.with_workers(two, 0) == none
+
+
+def test_a_taken_port_of_a_worker_is_chosen_again() -> None:
+    before = Endpoints("id", ports.with_workers(ports.fresh(1), 2))
+    with socket.create_server((HOST, before.ports.spark_workers[1][0])):
+        after = ports.rechosen(before)
+    assert after.ports.spark_master == before.ports.spark_master
+    assert after.ports.spark_workers[0] == before.ports.spark_workers[0]
+    assert after.ports.spark_workers[1][0] != before.ports.spark_workers[1][0]
+    assert after.ports.spark_workers[1][1] == before.ports.spark_workers[1][1]

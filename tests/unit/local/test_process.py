@@ -79,6 +79,17 @@ def test_found_by_its_mark_after_its_record_is_lost(nursery: Nursery) -> None:
     assert process.marked("/another/project:") == {}
 
 
+def test_one_that_leads_no_group_is_ended_alone(nursery: Nursery) -> None:
+    """As an executor is: in its worker's session, and ended without the worker."""
+    leader = nursery.start("sleep 60 & echo $!; wait; sleep 60")
+    assert process.wait_until(lambda: nursery.log.read_text().endswith("\n"), timeout_s=5)
+    child = process.identify(int(nursery.log.read_text()))
+    assert process.session(child) == leader.pid
+    assert process.end([child], grace_s=5) == {child: "ended"}
+    assert process.alive(leader)
+    assert process.session(child) is None
+
+
 def test_the_log_before_is_kept(nursery: Nursery) -> None:
     for word in ("first", "second", "third"):
         identity = nursery.start(f"echo {word}")
