@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from leftfold.errors import DeclarationError, ProjectError, RunError
 from leftfold.fold.expressions import to_micros
 from leftfold.loading import load
-from leftfold.settings import Kafka, Online, Profile, Registry, resolve_environment
+from leftfold.settings import Kafka, Online, Profile, Registry, Spark, resolve_environment
 from leftfold.spec.catalog import Catalog
 from leftfold.spec.free import View
 from leftfold.spec.rows import Row
@@ -29,10 +29,12 @@ if TYPE_CHECKING:
     from leftfold.kafka.admin import Admin
     from leftfold.kafka.producer import Producer
     from leftfold.kafka.registry import SchemaRegistry
+    from leftfold.kafka.rejects import Rejects
     from leftfold.local.endpoints import Endpoints
     from leftfold.plan.steps import Plan, Step
     from leftfold.run.status import ViewStatus
     from leftfold.run.supervisor import Supervisor
+    from leftfold.run.why import Why
     from leftfold.store.reader import Reader
     from leftfold.store.serving import NamedRow
 
@@ -97,6 +99,10 @@ class App:
     def checkpoints(self) -> str:
         return self.profile.checkpoints or str(self.state / self.profile.name / "checkpoints")
 
+    @property
+    def lake(self) -> str:
+        return self.profile.lake or str(self.state / self.profile.name / "lake")
+
     @cached_property
     def kafka(self) -> Kafka:
         return self.profile.kafka or Kafka(bootstrap=self._endpoints().bootstrap)
@@ -108,6 +114,27 @@ class App:
     @cached_property
     def online(self) -> Online:
         return self.profile.online or Online.model_validate({"url": self._endpoints().redis_url})
+
+    @property
+    def spark(self) -> Spark:
+        """The profile's Spark, with "standalone" replaced by the address of this project's own Spark cluster."""
+        spark = self.profile.spark
+        if spark.master != "standalone":
+            return spark
+        from leftfold.local import endpoints
+
+        local = endpoints.last(self.root)
+        if local is None or local.spark_url is None or not local.alive("spark-master"):
+            raise RunError(
+                "spark-cluster-down",
+                f'profile {self.profile.name} runs on the master "standalone", and no Spark cluster runs here',
+                why="none was asked for" if local is None or local.spark_url is None else "its master is not alive",
+                fix="leftfold up --spark-workers 2",
+                retriable=True,
+            )
+        # Half of the cores, one of each worker: a second driver can start beside one that is stopped and keeps its own.
+        conf = {"spark.cores.max": len(local.ports.spark_workers), **spark.conf}
+        return spark.model_copy(update={"master": local.spark_url, "conf": conf})
 
     def _endpoints(self) -> Endpoints:
         from leftfold.local import endpoints
@@ -140,6 +167,16 @@ class App:
         name = self.profile.topic_name(topic, external=declared.external)
         return Producer(declared, name, self.kafka, self.log[1])
 
+    def rejects(self, topic: str) -> Rejects:
+        """What the topic's intake did not accept, and the way to put corrected records in its place."""
+        from leftfold.kafka.rejects import Rejects, RejectTopics
+        from leftfold.spec.companions import late_topic, redrive_topic, rejects_topic
+
+        declared, name = self.catalog.topic(topic), self.profile.topic_name
+        late, rejected, again = (name(of(topic)) for of in (late_topic, rejects_topic, redrive_topic))
+        topics = RejectTopics(name(topic, external=declared.external), rejected, late, again)
+        return Rejects(declared, topics, self.kafka, *self.log)
+
     def supervisor(
         self, *, views: Sequence[str] = (), until_caught_up: bool = False, fresh: Sequence[str] = ()
     ) -> Supervisor:
@@ -158,18 +195,32 @@ class App:
             until_caught_up=until_caught_up,
             fresh=frozenset(fresh),
             checkpoints=self.checkpoints,
+            lake=self.lake,
             locks=self.state / self.profile.name / "locks",
             log_file=self.log_directory / "spark.log",
             application=f"leftfold {self.name}",
         )
         engines = Engines(self.kafka, self.online, *self.log)
-        return Supervisor(self.catalog, self.profile, engines, options)
+        profile = self.profile.model_copy(update={"spark": self.spark})
+        return Supervisor(self.catalog, profile, engines, options)
 
     def view_statuses(self) -> list[ViewStatus]:
         """What each view has applied, and how far behind the log it is."""
         from leftfold.run.status import view_statuses
 
         return view_statuses(self.catalog, self.profile, self.log[0], self.reader)
+
+    def why(
+        self, view: str, /, *, at: datetime | None = None, watch: Callable[[int, int], None] | None = None, **key: Any
+    ) -> Why:
+        """What made the values of one entity: its tiles in the store and its events in the log. Needs no Spark.
+
+        `watch` is told, now and then, how many records were looked at, and of how many.
+        """
+        from leftfold.run.why import Sources, why
+
+        sources = Sources(self.reader, self.kafka, *self.log, self.profile)
+        return why(self.catalog.view(view), key, _moment(at), sources, watch or (lambda _done, _total: None))
 
     @cached_property
     def reader(self) -> Reader:

@@ -6,9 +6,12 @@ environment and are never printed.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints
+
+LISTENING = r"^(?:(?P<host>[^\s:/\[\]]+|\[[0-9a-fA-F:]+\]):)?(?P<port>[0-9]{1,5})$"
+Listening = Annotated[str, StringConstraints(pattern=LISTENING)]  # PORT, HOST:PORT or [IPV6]:PORT
 
 
 class _Strict(BaseModel):
@@ -62,7 +65,10 @@ class Registry(_Strict):
 
 class Spark(_Strict):
     # Every core, and four tries for a task: plain local[*] gives up at a task's first failure.
-    master: str = "local[*,4]"
+    master: str = "local[*,4]"  # "standalone" is the cluster of `leftfold up --spark-workers N`
+    python: str | None = None  # the interpreter on the workers, of this one's version
+    # Offsets of a partition in one batch, on average: fewer make smaller batches and a quicker stop after a backlog.
+    most_offsets: int | None = Field(default=None, ge=1)
     conf: dict[str, str | int | float | bool] = Field(default_factory=dict)
 
 
@@ -83,6 +89,8 @@ class Profile(_Strict):
     spark: Spark = Spark()
     replication: int | None = Field(default=None, ge=1)  # caps what topics declare: 1 for a laptop with one broker
     checkpoints: str | None = None  # a path or URL; by default under the project's .leftfold
+    lake: str | None = None  # likewise: a directory of Delta tables
+    metrics: Listening | None = None  # where `run` tells Prometheus of its views; nowhere by default
 
     def topic_name(self, declared: str, *, external: bool = False) -> str:
         """The name in the cluster. A topic that somebody else owns keeps the name that its owner gave it."""

@@ -25,7 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "store": {"errors", "clock", "fold", "spec"},
     "local": {"errors", "clock", "jars"},
     "plan": {"errors", "fold", "settings", "spec", "kafka"},
-    "spark": {"errors", "clock", "fold", "settings", "jars", "spec", "store"},
+    "spark": {"errors", "clock", "fold", "settings", "jars", "spec", "kafka", "store"},
     "run": {"errors", "clock", "fold", "settings", "spec", "kafka", "store", "spark"},
     "project": {
         *("errors", "clock", "fold", "settings", "jars", "spec", "loading"),
@@ -50,6 +50,7 @@ CONFINED: dict[str, set[str]] = {
     "click": {"cli"},
     "pytest": {"testing"},
     "datasketches": {"fold"},
+    "prometheus_client": {"run"},
 }
 
 # `template` holds a project of its own: the files that `init` copies.

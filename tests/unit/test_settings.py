@@ -171,7 +171,7 @@ def test_another_profiles_variables_are_not_needed(make_project: MakeProject, mo
         ('namespace = "a b"', "namespace"),
         ("replication = 0", "replication"),
         ('topics = "mine"', "topics"),
-        ('lake = "s3a://x"', "lake"),
+        ('archive = "s3a://x"', "archive"),
         ('name = "other"', "name"),  # a profile is called what its table is called
     ],
 )
@@ -261,3 +261,14 @@ def test_errors_survive_another_process() -> None:
     back = pickle.loads(pickle.dumps(error))
     assert type(back) is ProjectError
     assert back.as_json() == error.as_json()
+
+
+@pytest.mark.parametrize("address", ["9464", "127.0.0.1:9464", "metrics.internal:80", "[::1]:9464"])
+def test_where_metrics_are_served(address: str) -> None:
+    assert Profile(name="p", metrics=address).metrics == address
+
+
+@pytest.mark.parametrize("address", ["", "host", ":9464", "host:", "http://host:80", "::1:9464", "host:port", "1 2:80"])
+def test_where_metrics_cannot_be_served(address: str) -> None:
+    with pytest.raises(ValidationError):
+        Profile(name="p", metrics=address)

@@ -49,16 +49,27 @@ def _progress(title: str) -> Iterator[Callable[[str], None]]:
 
 @click.command()
 @click.option("--brokers", type=click.Choice(["1", "3"]), help="How many brokers a new cluster gets; 3 unless told.")
+@click.option(
+    "--spark-workers",
+    type=click.IntRange(0, 8),  # the most that leftfold.local starts; a test compares the two
+    help="Also a Spark cluster of so many workers; remembered, and 0 ends it. None unless told.",
+)
 @json_option
-def up(brokers: str | None, as_json: bool) -> None:
+def up(brokers: str | None, spark_workers: int | None, as_json: bool) -> None:
     """Start the local cluster: brokers, registry, store. Repairs one that is half dead."""
     from leftfold.local import cluster
 
     counts: dict[str | None, Literal[1, 3] | None] = {None: None, "1": 1, "3": 3}
     with _progress("starting the local cluster") as say:
-        endpoints = cluster.up(_root(), brokers=counts[brokers], progress=say)
+        endpoints = cluster.up(_root(), brokers=counts[brokers], spark_workers=spark_workers, progress=say)
     if as_json:
-        document("up", bootstrap=endpoints.bootstrap, registry=endpoints.registry_url, redis=endpoints.redis_url)
+        document(
+            "up",
+            bootstrap=endpoints.bootstrap,
+            registry=endpoints.registry_url,
+            redis=endpoints.redis_url,
+            spark=endpoints.spark_url,
+        )
         return
     console = people()
     console.print(f"{SYMBOLS['ok']} the local cluster is ready")
@@ -66,7 +77,10 @@ def up(brokers: str | None, as_json: bool) -> None:
         ("kafka", endpoints.bootstrap),
         ("registry", endpoints.registry_url),
         ("redis", endpoints.redis_url),
+        ("spark", endpoints.spark_url),
     ):
+        if value is None:
+            continue
         console.print(f"  {name:<9}{value}", soft_wrap=True)
     next_step("leftfold apply --yes")
 
@@ -101,9 +115,10 @@ def status(as_json: bool) -> None:
         return
     console = people()
     console.print(f"{_symbol(seen['state'])} local cluster: {seen['state']}")
+    width = max((len(row["name"]) for row in seen["processes"]), default=0)
     for row in seen["processes"]:
         pid = f"pid {row['pid']}" if row["pid"] else ""
-        console.print(f"  {_symbol(row['state'])} {row['name']:<9} {row['state']:<14} port {row['port']}  {pid}")
+        console.print(f"  {_symbol(row['state'])} {row['name']:<{width}} {row['state']:<14} port {row['port']}  {pid}")
     for view in views:
         _print_view(console, view)
     if seen["state"] != "running":
@@ -161,7 +176,7 @@ def reset(name: str | None, as_json: bool) -> None:
 @click.command()
 @json_option
 def doctor(as_json: bool) -> None:
-    """Check Java, jars, Redis, Maven, disk, ports and the cluster; say what to do about each."""
+    """Check Java, jars, Redis, Maven, PySpark, disk, ports and the cluster; say what to do about each."""
     from leftfold.local.doctor import examine
 
     try:

@@ -14,7 +14,9 @@ from leftfold.cli.declare_verbs import check, init
 from leftfold.cli.local_verbs import COMMANDS as LOCAL
 from leftfold.cli.log_verbs import apply, send
 from leftfold.cli.output import document, say
+from leftfold.cli.reject_verbs import rejects
 from leftfold.cli.view_verbs import get, run
+from leftfold.cli.why_verb import why
 from leftfold.errors import LeftfoldError
 
 INTERRUPTED = 130
@@ -33,7 +35,7 @@ def cli() -> None:
     """Declare events and features once; keep every view true to the log."""
 
 
-for command in (init, check, *LOCAL, apply, send, run, get):
+for command in (init, check, *LOCAL, apply, send, run, get, why, rejects):
     cli.add_command(command)
 
 

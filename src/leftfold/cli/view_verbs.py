@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -16,41 +17,88 @@ from rich.table import Table
 
 from leftfold import clock
 from leftfold.cli.output import VERSION, document, json_option, next_step, people, profile_option, say
+from leftfold.settings import LISTENING
 
 if TYPE_CHECKING:
     from leftfold.run.progress import Progress
 
-_SYMBOLS = {"starting": "…", "running": "▶", "caught up": "✓", "stopped": "■", "failed": "✗"}
+_SYMBOLS = {
+    "starting": "…",
+    "running": "▶",
+    "repairing": "+",
+    "waiting": "…",
+    "caught up": "✓",
+    "stopped": "■",
+    "failed": "✗",
+}
+_KINDS = ("views", "helpers")
 # Where there is no terminal to redraw, a line every so often.
 _LINE_EVERY_S = 10.0
+
+
+def _listening(_: click.Context, __: click.Parameter, address: str | None) -> str | None:
+    if address is not None and not re.fullmatch(LISTENING, address):
+        raise click.BadParameter(f"{address!r} is neither PORT nor HOST:PORT")
+    return address
 
 
 @click.command()
 @click.option("--views", help="Only these views: a,b. [default: all]")
 @click.option("--until-caught-up", is_flag=True, help="End when all that is in the log now has been applied.")
-@click.option("--fresh", multiple=True, metavar="VIEW", help="Read the log from its start into a new build of VIEW.")
+@click.option(
+    "--fresh",
+    multiple=True,
+    metavar="VIEW",
+    help="Read the log from its start into a new build of VIEW (or TOPIC.intake).",
+)
+@click.option("--metrics", metavar="[HOST:]PORT", callback=_listening, help="Serve /metrics for Prometheus there.")
 @profile_option
 @json_option
-def run(views: str | None, until_caught_up: bool, fresh: tuple[str, ...], profile: str | None, as_json: bool) -> None:
+def run(
+    views: str | None,
+    until_caught_up: bool,
+    fresh: tuple[str, ...],
+    metrics: str | None,
+    profile: str | None,
+    as_json: bool,
+) -> None:
     """Run views on Spark until stopped. SIGTERM and Ctrl-C end it after the current batch."""
     import leftfold
 
     app = leftfold.open(profile=profile)
     names = [n.strip() for n in views.split(",")] if views else list(app.catalog.views)
-    if stray := set(fresh) - set(names):
-        raise click.UsageError(f"--fresh {min(stray)}: it is not among the views to run ({', '.join(names)})")
     supervisor = app.supervisor(views=names, until_caught_up=until_caught_up, fresh=fresh)
+    known = [p.view for p in supervisor.progress]
+    if stray := set(fresh) - set(known):
+        raise click.UsageError(f"--fresh {min(stray)}: it is not among what is to run ({', '.join(known)})")
     _end_after_the_batch(supervisor.stop)
     started = clock.monotonic()
-    ended = supervisor.run(_json_lines()) if as_json else _with_table(supervisor.run)
+    with _metrics(metrics or app.profile.metrics, lambda: supervisor.progress):
+        ended = supervisor.run(_json_lines()) if as_json else _with_table(supervisor.run)
     seconds = clock.monotonic() - started
     failed = [p for p in ended if p.error is not None]
     if as_json:
-        document("run", views=[p.as_json() for p in ended], seconds=round(seconds, 3))
+        told = {kind: [p.as_json() for p in ended if (p.kind == "view") == (kind == "views")] for kind in _KINDS}
+        document("run", **told, seconds=round(seconds, 3))
     else:
         _summary(ended, seconds)
     if failed:
         raise SystemExit(1)
+
+
+@contextmanager
+def _metrics(address: str | None, progress: Callable[[], Sequence[Progress]]) -> Iterator[None]:
+    if address is None:
+        yield
+        return
+    from leftfold.run.metrics import MetricsServer
+
+    server = MetricsServer(address, progress)
+    say(f"metrics at {server.url}")
+    try:
+        yield
+    finally:
+        server.close()
 
 
 def _end_after_the_batch(stop: Callable[[], None]) -> None:
@@ -87,11 +135,13 @@ def _table(progress: Sequence[Progress]) -> Table:
             _number(p.lag_s, ",.1f"),
             _number(p.last.freshness_s if p.last else None, ",.1f"),
             _number(p.last.number if p.last else None, "d"),
-            f"{counts['accepted']:,}",
-            f"{counts['late']:,}",
-            f"{counts['future'] + counts['rejected']:,}",
+            *(_counts(counts) if p.kind == "view" else ("", "", "")),
         )
     return table
+
+
+def _counts(counts: dict[str, int]) -> tuple[str, str, str]:
+    return f"{counts['accepted']:,}", f"{counts['late']:,}", f"{counts['future'] + counts['rejected']:,}"
 
 
 def _number(value: float | None, form: str) -> str:
@@ -105,11 +155,20 @@ def _plain_lines() -> Callable[[list[Progress]], None]:
         if clock.monotonic() - said["at"] >= _LINE_EVERY_S:
             said["at"] = clock.monotonic()
             for p in progress:
-                done, lag = p.records()["accepted"], _number(p.lag, ",.0f")
-                doing = f"{done:,} accepted, {lag} records behind" if p.last else "starting Spark and its first batch"
-                say(f"  {_SYMBOLS[p.state]} {p.view}: {doing}")
+                if p.kind == "view" or p.state == "waiting":
+                    say(f"  {_SYMBOLS[p.state]} {p.view}: {_doing(p)}")
 
     return look
+
+
+def _doing(p: Progress) -> str:
+    if p.state == "waiting" and p.error is not None:
+        return f"failed, and tries again in a while: {p.error.what}"
+    if p.state == "repairing":
+        return "its store has lost data, which is computed again from the log"
+    if p.last is None:
+        return "starting Spark and its first batch"
+    return f"{p.records()['accepted']:,} accepted, {_number(p.lag, ',.0f')} records behind"
 
 
 def _json_lines() -> Callable[[list[Progress]], None]:
@@ -128,17 +187,26 @@ def _json_lines() -> Callable[[list[Progress]], None]:
 
 def _summary(ended: Sequence[Progress], seconds: float) -> None:
     for p in ended:
-        counts = p.records()
-        rest = ", ".join(f"{n:,} {outcome}" for outcome, n in counts.items() if n and outcome != "accepted")
-        batches = "1 batch" if p.batches == 1 else f"{p.batches} batches"
-        say(
-            f"{_SYMBOLS[p.state]} {p.view} {p.state}: {counts['accepted']:,} records accepted"
-            f"{', ' + rest if rest else ''}; {p.tiles:,} tiles written in {batches}, {seconds:.1f} s"
-        )
+        if p.kind == "view" or p.error is not None:
+            say(f"{_SYMBOLS[p.state]} {p.view} {p.state}" + (_did(p, seconds) if p.kind == "view" else ""))
+        if p.note is not None:
+            say(f"  {p.note}")
         if p.error is not None:
             say(str(p.error))
     if all(p.error is None for p in ended) and ended:
         next_step(f"leftfold get {ended[0].view} KEY")
+
+
+def _did(p: Progress, seconds: float) -> str:
+    counts = p.records()
+    rest = "".join(f", {n:,} {outcome}" for outcome, n in counts.items() if n and outcome != "accepted")
+    batches = "1 batch" if p.batches == 1 else f"{p.batches} batches"
+    repaired = "" if not p.repairs else "; a store that had lost data was filled again from the log"
+    pending = "" if not p.pending else f"; {p.pending:,} re-driven records wait for their tiles to close"
+    return (
+        f": {counts['accepted']:,} records accepted{rest}; {p.tiles:,} tiles written in {batches}, "
+        f"{seconds:.1f} s{repaired}{pending}"
+    )
 
 
 @click.command()
@@ -151,7 +219,7 @@ def get(view: str, key: tuple[str, ...], profile: str | None, as_json: bool) -> 
     import leftfold
 
     app = leftfold.open(profile=profile)
-    row = app.get(view, **_key(app.reader.keys(view), key))
+    row = app.get(view, **parsed_key(app.reader.keys(view), key))
     if as_json:
         document(
             "get",
@@ -172,7 +240,7 @@ def get(view: str, key: tuple[str, ...], profile: str | None, as_json: bool) -> 
         say(f"  {p.view}: build {p.build}, batch {p.batch}" + ("" if p.found else "   (it holds nothing of this key)"))
 
 
-def _key(kinds: dict[str, str], given: tuple[str, ...]) -> dict[str, Any]:
+def parsed_key(kinds: dict[str, str], given: tuple[str, ...]) -> dict[str, Any]:
     """Parts by name, the others in the order of the key; what fits neither stays in, for the message."""
     named = {n: v for n, e, v in (text.partition("=") for text in given) if e and n in kinds}
     rest = [text for text in given if text.partition("=")[0] not in named]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from leftfold import clock
 from leftfold.errors import LeftfoldError
 from leftfold.store.layout import OUTCOMES, LedgerRow
+
+# What a view can be doing.
+STATES = ("starting", "running", "repairing", "waiting", "caught up", "stopped", "failed")
 
 
 @dataclass(frozen=True)
@@ -26,9 +29,13 @@ class Batch:
 
 @dataclass
 class Progress:
-    """Counts of one view in this run. `lag` is None until the first batch tells it."""
+    """Counts of one view in this run. `lag` is None until the first batch tells it.
+
+    Written by the thread that runs the view; others may look at any moment.
+    """
 
     view: str
+    kind: str = "view"  # or "intake", or "lake", which have no counts
     state: str = "starting"
     build: str | None = None
     batches: int = 0
@@ -37,6 +44,10 @@ class Progress:
     rate: float = 0.0  # records a second in the last batch
     last: Batch | None = None
     error: LeftfoldError | None = None
+    note: str | None = None  # what a person should know of this start
+    restarts: int = 0  # after a failure, in this run
+    repairs: int = 0  # of a store that had lost data
+    pending: int = 0  # re-driven records whose tiles are still open
     _ledger: dict[str, int] = field(default_factory=dict)
     _before: dict[str, int] = field(default_factory=dict)
 
@@ -46,16 +57,24 @@ class Progress:
         self._ledger = dict(self._before)
 
     def applied(self, batch: Batch, ledger: Iterable[LedgerRow]) -> None:
-        self._ledger |= {row.name: row.records for row in ledger}
+        # A new dict, not this one changed: somebody may be counting it.
+        self._ledger = self._ledger | {row.name: row.records for row in ledger}
         self.last = batch
         self.batches += 1
         self.tiles += batch.tiles
 
     def records(self) -> dict[str, int]:
         """By outcome, in this run."""
+        return self._by_outcome(self._before)
+
+    def totals(self) -> dict[str, int]:
+        """By outcome, over the life of the build."""
+        return self._by_outcome({})
+
+    def _by_outcome(self, before: Mapping[str, int]) -> dict[str, int]:
         counts = dict.fromkeys(OUTCOMES, 0)
         for name, total in self._ledger.items():
-            counts[name.split(":")[1]] += total - self._before.get(name, 0)
+            counts[name.split(":")[1]] += total - before.get(name, 0)
         return counts
 
     @property
@@ -68,6 +87,7 @@ class Progress:
     def as_json(self) -> dict[str, Any]:
         return {
             "view": self.view,
+            "kind": self.kind,
             "state": self.state,
             "build": self.build,
             "batch": self.last.number if self.last else None,
@@ -78,5 +98,9 @@ class Progress:
             "lag": self.lag,
             "lag_s": self.lag_s,
             "freshness_s": round(self.last.freshness_s, 3) if self.last else None,
+            "note": self.note,
+            "restarts": self.restarts,
+            "repairs": self.repairs,
+            "pending": self.pending,
             "error": self.error.as_json() if self.error else None,
         }

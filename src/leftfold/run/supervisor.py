@@ -1,4 +1,7 @@
-"""All views of a project, or a named few, in one Spark application: one that fails does not stop the others."""
+"""All views of a project, or a named few, in one Spark application: one that fails does not stop the others.
+
+Beside the views run the intakes of the topics that they read, and the lakes that their changelogs feed.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +12,38 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from leftfold.errors import RunError
-from leftfold.fold.vector import VectorDefinition
+from leftfold.errors import Source as Declared
 from leftfold.kafka.admin import Admin
+from leftfold.kafka.changelog import close as close_changelogs
+from leftfold.kafka.receipt_log import ReceiptLog
 from leftfold.kafka.registry import SchemaRegistry, subject_of
+from leftfold.run.intake import RunningIntake
+from leftfold.run.lake import RunningLake
 from leftfold.run.progress import Progress
+from leftfold.run.running import Running
 from leftfold.run.view import Place, RunningView
 from leftfold.settings import Kafka, Online, Profile
 from leftfold.spark.checkpoint import set_aside
+from leftfold.spark.intake import IntakeTopics
 from leftfold.spark.session import build_session
 from leftfold.spark.source import Source
 from leftfold.spec.catalog import Catalog, DeclaredView
+from leftfold.spec.companions import (
+    changelog_topic,
+    companions_of,
+    has_changelog,
+    late_topic,
+    receipts_topic,
+    redrive_topic,
+    rejects_topic,
+)
 from leftfold.spec.event import fields_of
 from leftfold.spec.free import View
+from leftfold.spec.sinks import Lake
+from leftfold.spec.topic import Topic
 from leftfold.store.writer import publish_vectors
 
 if TYPE_CHECKING:
@@ -49,6 +69,7 @@ class Options:
     until_caught_up: bool
     fresh: frozenset[str]  # views whose checkpoint is set aside: they read the log from its start
     checkpoints: str
+    lake: str
     locks: Path
     log_file: Path
     application: str
@@ -61,61 +82,132 @@ class Supervisor:
         self._engines = engines
         self._options = options
         self._stop = threading.Event()
+        self._receipts = ReceiptLog(engines.kafka, profile.topic_name(receipts_topic()))
         self.views = [self._view(name) for name in options.views]
+        self._check_companions()
+        self.helpers: list[Running] = [*self._intakes(), *self._lakes()]
 
     @property
     def progress(self) -> list[Progress]:
-        return [view.progress for view in self.views]
+        """Of the views, in their order, and then of what runs beside them."""
+        return [one.progress for one in self._all]
+
+    @property
+    def _all(self) -> list[Running]:
+        return [*self.views, *self.helpers]
 
     def stop(self) -> None:
-        """End each view after the batch it is in. Safe to call from a signal handler."""
+        """End each query after the batch it is in. Safe to call from a signal handler."""
         self._stop.set()
 
     def run(self, look: Callable[[list[Progress]], None], *, session: SparkSession | None = None) -> list[Progress]:
-        """Until all views have ended; `look` is called on every round.
+        """Until all have ended; `look` is called on every round.
 
         A `session` that is given goes on after them; without one, a session is started here and stopped.
         """
         with ExitStack() as held:
             for view in self.views:
-                held.enter_context(_only_runner(self._options.locks, view.name))
+                held.enter_context(only_runner(self._options.locks, view.name))
+            self.helpers = [one for one in self.helpers if self._is_ours(one, held)]
+            for one in self._all:
+                held.callback(one.close)
             look(self.progress)
             if session is None:
                 session = build_session(
-                    self._profile.spark, application=self._options.application, log_file=self._options.log_file
+                    self._profile.spark,
+                    application=self._options.application,
+                    log_file=self._options.log_file,
+                    lake=any(isinstance(one, RunningLake) for one in self.helpers),
                 )
                 held.callback(session.stop)
+                held.callback(close_changelogs)
             else:
                 held.callback(self._end)
-            for view in self.views:
-                view.prepare(session)  # all of them: what is refused is refused before anything starts
-            for view in self.views:
-                if view.name in self._options.fresh:
-                    set_aside(session, view.checkpoint)
-            publish_vectors(self._online_url, self._profile.namespace, self._vectors())
-            for view in self.views:
-                view.start(session, until_caught_up=self._options.until_caught_up)
+            for one in self._all:
+                one.prepare(session)  # all of them: what is refused is refused before anything starts
+            for one in self._all:
+                if one.name in self._options.fresh:
+                    set_aside(session, one.checkpoint)
+            self._publish()
+            for one in self._all:
+                one.start(session, until_caught_up=self._options.until_caught_up)
             self._watch(look)
         return self.progress
 
+    def _is_ours(self, helper: Running, held: ExitStack) -> bool:
+        """One application does it; another that reads the same topic leaves it to the first."""
+        try:
+            held.enter_context(only_runner(self._options.locks, helper.name))
+        except RunError:
+            return False
+        return True
+
     def _end(self) -> None:
         """What an error on the way left running in a session that goes on."""
-        for view in self.views:
-            if view.running:
-                view.stop()
+        for one in self._all:
+            if one.running:
+                one.stop()
 
     def _watch(self, look: Callable[[list[Progress]], None]) -> None:
-        while any(view.running for view in self.views):
+        while any(one.running for one in self._all):
             time.sleep(_LOOK_EVERY_S)
-            for view in self.views:
+            for one in self._all:
                 if self._stop.is_set():
-                    view.stop()
-                view.poll()
+                    one.stop()
+                one.poll()
             look(self.progress)
 
     def _view(self, name: str) -> RunningView:
         declared = self._catalog.view(name)
+        source = self._source(declared.reading.topics, _fields(declared), who=name, at=declared.source)
+        changelog = self._profile.topic_name(changelog_topic(name)) if has_changelog(declared) else None
         topics = declared.reading.topics
+        redriven = topics[0] if len(topics) == 1 and not topics[0].compacted else None
+        place = Place(
+            online_url=self._online_url,
+            namespace=self._profile.namespace,
+            checkpoints=self._options.checkpoints,
+            log_file=str(self._options.log_file),
+            receipts=self._receipts,
+            changelog=changelog,
+            redrive=self._profile.topic_name(redrive_topic(redriven.name)) if redriven else None,
+            publish=self._publish,
+        )
+        return RunningView(declared, source, place, admin=self._engines.admin, registry=self._engines.registry)
+
+    def _intakes(self) -> Iterator[RunningIntake]:
+        read = {t.name: t for name in self._options.views for t in self._catalog.view(name).reading.topics}
+        for topic in read.values():
+            late = None if topic.compacted else self._profile.topic_name(late_topic(topic.name))
+            names = IntakeTopics(self._profile.topic_name(rejects_topic(topic.name)), late)
+            yield RunningIntake(
+                topic,
+                self._source((topic,), frozenset(fields_of(topic.event)), who=topic.name, at=topic.source),
+                names,
+                checkpoints=self._options.checkpoints,
+                log_file=str(self._options.log_file),
+                admin=self._engines.admin,
+                registry=self._engines.registry,
+            )
+
+    def _lakes(self) -> Iterator[RunningLake]:
+        for name in self._options.views:
+            declared = self._catalog.view(name)
+            for sink in declared.sinks:
+                if isinstance(sink, Lake):
+                    changelog = self._profile.topic_name(changelog_topic(name))
+                    yield RunningLake(
+                        name,
+                        self._engines.kafka,
+                        changelog,
+                        partitions=self._engines.admin.topics([changelog])[changelog].partitions,
+                        table=f"{self._options.lake}/{name}",
+                        checkpoints=self._options.checkpoints,
+                        every_s=sink.every_s,
+                        log_file=str(self._options.log_file),
+                    )
+
+    def _source(self, topics: Sequence[Topic[Any]], fields: frozenset[str], *, who: str, at: Declared) -> Source:
         physical = [self._profile.topic_name(t.name, external=t.external) for t in topics]
         observed = self._engines.admin.topics(physical)
         schemas: dict[int, str] = {}
@@ -126,36 +218,44 @@ class Supervisor:
                 lacks = "has no schema" if topic_name in observed else "does not exist"
                 raise RunError(
                     "not-applied",
-                    f"{name} reads topic {topic_name}, which {lacks}",
+                    f"{who} reads topic {topic_name}, which {lacks}",
                     why="a view needs its topic and the schema of its records",
                     fix="ask the topic's owner to create it with a schema"
                     if topic.external
                     else "leftfold apply --yes",
-                    source=declared.source,
+                    source=at,
                 )
-        source = Source(
+        return Source(
             topics=tuple(physical),
             partitions=tuple(observed[p].partitions for p in physical),
             kafka=self._engines.kafka,
             event=topics[0].event,
-            fields=_fields(declared),
+            fields=fields,
             format=topics[0].format,
             writer_schemas=schemas,
+            most_offsets=self._profile.spark.most_offsets,
         )
-        place = Place(
-            online_url=self._online_url,
-            namespace=self._profile.namespace,
-            checkpoints=self._options.checkpoints,
-            log_file=str(self._options.log_file),
-        )
-        return RunningView(declared, source, place, admin=self._engines.admin, registry=self._engines.registry)
+
+    def _check_companions(self) -> None:
+        """What Leftfold keeps beside the declared topics: all of it, or nothing starts."""
+        names = [self._profile.topic_name(name) for name in companions_of(self._catalog)]
+        there = self._engines.admin.topics(names)
+        for name in names:
+            if name not in there:
+                raise RunError(
+                    "not-applied",
+                    f"topic {name} does not exist",
+                    why="receipts, and what is late, rejected or re-driven, are kept in topics of their own",
+                    fix="leftfold apply --yes",
+                )
+
+    def _publish(self) -> None:
+        vectors = [vector.__leftfold_definition__ for vector in self._catalog.vectors.values()]
+        publish_vectors(self._online_url, self._profile.namespace, vectors)
 
     @property
     def _online_url(self) -> str:
         return self._engines.online.url.get_secret_value()
-
-    def _vectors(self) -> list[VectorDefinition]:
-        return [vector.__leftfold_definition__ for vector in self._catalog.vectors.values()]
 
 
 def _fields(declared: DeclaredView) -> frozenset[str]:
@@ -166,7 +266,7 @@ def _fields(declared: DeclaredView) -> frozenset[str]:
 
 
 @contextmanager
-def _only_runner(locks: Path, view: str) -> Iterator[None]:
+def only_runner(locks: Path, view: str) -> Iterator[None]:
     """Two runs of one view on one checkpoint would each undo the other's commits."""
     locks.mkdir(parents=True, exist_ok=True)
     with (locks / f"{view}.lock").open("w") as lock:

@@ -1,27 +1,46 @@
-"""One running view: starts its query, applies its batches, and decides what a failure means."""
+"""One running view: its batches into its stores, each with a receipt, and what a failure of one means."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from leftfold import clock
-from leftfold.errors import LeftfoldError, LogError, RunError
+from leftfold.errors import LeftfoldError, LogError, RunError, StoreError
 from leftfold.fold.definition import Definition
 from leftfold.fold.latest import Latest
+from leftfold.kafka import changelog as log_writer
 from leftfold.kafka.admin import Admin
+from leftfold.kafka.changelog import Changelog, StaleWriterError
+from leftfold.kafka.receipt_log import ReceiptLog
 from leftfold.kafka.registry import SchemaRegistry
-from leftfold.run import broom
-from leftfold.run.progress import Batch, Progress
-from leftfold.spark.checkpoint import batch_offsets
+from leftfold.kafka.shadow import ShadowGroup
+from leftfold.run import broom, reconcile, redrive, repair
+from leftfold.run.progress import Batch
+from leftfold.run.receipts import Books, Receipt, counted
+from leftfold.run.running import BatchRefusedError, RunningReader
+from leftfold.spark.changelog import write_changelog, write_changelog_rows
+from leftfold.spark.checkpoint import Standing, batch_offsets, standing
 from leftfold.spark.free import NOT_UNIQUE, FreeJob
 from leftfold.spark.jobs import job_of
 from leftfold.spark.query import Job, Query, Snapshot, start_query
-from leftfold.spark.sink import DRIVER_ROWS, Target, TooWideError, Written, counted_rows, write_large, write_small
-from leftfold.spark.source import Offsets, Source, unknown_schema_id
+from leftfold.spark.recompute import lifetime_from, recomputed, recomputing
+from leftfold.spark.sink import (
+    DRIVER_ROWS,
+    Output,
+    Target,
+    TooWideError,
+    Written,
+    collected,
+    counted_rows,
+    kept,
+    write_online,
+)
+from leftfold.spark.source import Offsets, Source, read_range
+from leftfold.spark.tiles import TilesJob
 from leftfold.spec.catalog import DeclaredView
 from leftfold.store.layout import OUTCOMES, Build, LedgerRow, row_ttl_s
 from leftfold.store.writer import BuildWriter
@@ -29,9 +48,10 @@ from leftfold.store.writer import BuildWriter
 if TYPE_CHECKING:
     from leftfold.spark.session import DataFrame, SparkSession
 
-
-class _BatchRefusedError(Exception):
-    """Raised inside a batch so that Spark does not commit it; the reason is kept beside it."""
+# How often an idle view looks whether its store still has what it wrote, and whether records were re-driven.
+_LOOK_AFTER_S = 5.0
+# The moments of a batch that a test can stop at, in their order.
+STEPS = ("begun", "online rows", "online mark", "changelog", "receipt")
 
 
 @dataclass(frozen=True)
@@ -42,40 +62,43 @@ class Place:
     namespace: str
     checkpoints: str
     log_file: str
+    receipts: ReceiptLog
+    changelog: str | None  # the topic, as the cluster names it, if the view has one
+    redrive: str | None  # where records of its topic are re-driven; None for a view that reads several or a table
+    publish: Callable[[], None]  # whatever else the store holds for readers
 
 
-class RunningView:
-    """Driven by the supervisor's loop (`poll`) and by Spark's thread (`_on_batch`)."""
-
-    _query: Query
+class RunningView(RunningReader):
     _writer: BuildWriter
     _job: Job
+    _books: Books
 
     def __init__(
         self, declared: DeclaredView, source: Source, place: Place, *, admin: Admin, registry: SchemaRegistry
     ) -> None:
-        self.name = declared.name
-        self.progress = Progress(declared.name)
+        super().__init__(declared.name, source, registry, place.log_file)
+        self.at_step: Callable[[str, int], None] = lambda step, batch: None
         self._declared = declared
-        self._source = source
         self._place = place
         self._admin = admin
-        self._registry = registry
         self._lateness = max(origin.lateness for origin in declared.reading.origins)
         self._delay = broom.first_delay(self._lateness)
         self._newest_log: dict[tuple[str, int], int] = {}  # by topic and partition: the log time that has been read
         self._ends: tuple[int, Offsets] | None = None  # the last batch written, and where it ends
         self._ledger: dict[str, LedgerRow] = {}  # as the store has it, at batch _applied
         self._applied = -1
+        self._receipt: Receipt | None = None  # of the last batch before the one at hand
+        self._redriven = 0
+        self._redrive_due = 0.0  # no look at re-driven records before then
+        self._changelog: Changelog | None = None
+        self._shadow = ShadowGroup(source.kafka, ".".join(p for p in ("leftfold", place.namespace, self.name) if p))
+        self._stores: dict[str, str] = {}
         self._started = threading.Event()
-        self._stopping = threading.Event()
-        self._refusal: LeftfoldError | None = None
-        self._again = False  # the refused batch is to run again, in another way
         self._by_executors = False  # rows turned out too wide for the driver
         self._followed = False  # readers have been moved to this build
+        self._looked = clock.monotonic()
 
     def prepare(self, session: SparkSession) -> None:
-        """Compile the view, or refuse it by name; nothing is started."""
         self._job = job_of(self._declared, session, self._source, self._delay)
 
     @property
@@ -83,131 +106,265 @@ class RunningView:
         return self._job.definition
 
     @property
-    def checkpoint(self) -> str:
+    def checkpoint(self) -> str:  # type: ignore[override] # known only once the view is compiled
         """One per definition: a changed definition never continues another's state."""
         return f"{self._place.checkpoints}/{self.name}/{self.definition.fingerprint}"
 
-    def start(self, session: SparkSession, *, until_caught_up: bool) -> None:
-        self._session = session
-        self._until_caught_up = until_caught_up
+    def close(self) -> None:
+        self._shadow.close()
+
+    # Starting --------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> Query:
         self._started.clear()
-        self.prepare(session)
-        self._query = start_query(
-            session,
+        self._followed = False
+        self.prepare(self._session)
+        self._topic_ids = self._ids()
+        found = standing(self._session, self.checkpoint)
+        if found is not None:
+            self._open(found.id)
+            self._go_on(found)
+        query = start_query(
+            self._session,
             self._job,
             self._source,
             delay=self._delay,
             checkpoint=self.checkpoint,
             on_batch=self._on_batch,
-            until_caught_up=until_caught_up,
+            until_caught_up=self._until_caught_up,
         )
-        build = Build(self.definition, self._query.checkpoint_id)
-        self._writer = BuildWriter(self._place.online_url, self._place.namespace, build)
-        self._target = Target(self._place.online_url, self._writer.row_prefix, row_ttl_s(self.definition))
-        self.progress.build = build.id
-        self.progress.state = "running"
+        if found is None:
+            self._open(query.checkpoint_id)
+            self._tell_of_change()
+        self._query = query
         self._started.set()  # only now may a batch be written: the build's name holds the checkpoint's id
+        return query
 
-    @property
-    def running(self) -> bool:
-        return self.progress.state == "running"
+    def _open(self, checkpoint_id: str) -> None:
+        place, build = self._place, Build(self.definition, checkpoint_id)
+        scope = ".".join(part for part in ("leftfold", place.namespace, self.name, build.id) if part)
+        self._writer = BuildWriter(place.online_url, place.namespace, build)
+        self._target = Target(place.online_url, self._writer.row_prefix, row_ttl_s(self.definition))
+        self._books = Books(place.receipts, f"{self.name}/{build.id}")
+        self._receipt, self._redriven = None, 0
+        self._applied, self._ledger, self._ends = -1, {}, None
+        if place.changelog is not None:
+            partitions = self._admin.topics([place.changelog])[place.changelog].partitions
+            writers = min(log_writer.WRITERS, partitions)
+            self._changelog = Changelog(self._source.kafka, place.changelog, scope, build.id, writers)
+            # Compaction moves no first offset: if one has moved, somebody deleted records.
+            firsts = sum(self._admin.start_offsets(place.changelog, partitions).values())
+            self._stores = {"changelog": f"{self._admin.topic_ids([place.changelog])[place.changelog]}@{firsts}"}
+        self.progress.build = build.id
 
-    def wait(self) -> None:
-        """Until the view has ended: for callers without a loop of their own."""
-        while self.running:
-            self._query.wait(0.2)
-            self.poll()
+    def _tell_of_change(self) -> None:
+        """A build without a checkpoint beside one that readers follow: the definition changed, or it starts afresh."""
+        followed = self._writer.followed()
+        if followed is not None and followed != self.progress.build:
+            self.progress.note = (
+                f"a new build, {self.progress.build}, reads the log from its start; "
+                f"readers follow {followed} until it has caught up"
+            )
 
-    def stop(self) -> None:
-        """Ask for an end at the next batch boundary; `poll` sees to it."""
-        self._stopping.set()
+    def _go_on(self, found: Standing) -> None:
+        """Compare what checkpoint, receipts and stores say, and repair a store that is behind."""
+        if found.planned < 0:
+            return  # it died before its first batch had begun
+        receipts = self._books.read()
+        newest = receipts[-1] if receipts else None
+        planned = newest is not None and newest.last <= found.planned
+        offsets = self._declared_offsets(self._offsets(newest.last)) if newest and planned else None
+        reconcile.check_receipts(self.name, found, receipts, offsets)
+        reconcile.check_topics(self.name, newest, self._topic_ids)
+        self._check_history(found.committed)
+        self._receipt = next((r for r in receipts if r.last == found.committed), None)
+        self._redriven = self._receipt.redriven if self._receipt else 0
+        self._check_ahead(found)
+        if self._receipt is not None:
+            online, changelog = self._writer.applied() < found.committed, self._receipt.stores != self._stores
+            if online or changelog:
+                self._repair(self._receipt, found, online=online, changelog=changelog)
+        self._applied, before = self._writer.ledger()
+        self._ledger = {row.name: row for row in before}
+        if self.progress.last is None:  # else it is counted already: this run started its query again
+            self.progress.resume(before)
+        self._reach(before)
+        if self._receipt is not None:
+            self._writer.announce()
+            if found.planned == found.committed:  # else the changelog may hold the batch that is to run again
+                self._redrive(self._receipt)
 
-    def poll(self) -> None:
-        """Notice progress, the end, or a failure. One view's trouble is kept with it."""
-        if not self.running:
+    def _check_ahead(self, found: Standing) -> None:
+        """Another run of this build, or a restored checkpoint, which the receipts would tell too if they were there."""
+        self._writer.check_not_beyond(found.planned)
+        if self._changelog is not None:
+            batch = max(log_writer.marks(self._changelog).values())
+            if batch > found.planned:
+                raise self._stale(StaleWriterError(batch, found.planned))
+
+    def _repair(self, receipt: Receipt, found: Standing, *, online: bool, changelog: bool) -> None:
+        """Compute everything a read reaches anew, up to the last committed batch, into the stores that lack it."""
+        self.progress.state = "repairing"
+        newest = max((row.newest_event for row in receipt.ledger), default=0)
+        starts = repair.history(self.name, self._job, self._source, self._admin, newest_event=newest)
+        records = read_range(self._session, self._source, starts, self._offsets(receipt.last))
+        packed = recomputed(records, self._job, receipt.last, newest_event=newest)
+        if receipt.redriven and self._place.redrive is not None:
+            all_of_it = redrive.in_place(records, self._session, self._source, self._place.redrive, receipt.redriven)
+            packed = lifetime_from(packed, recomputed(all_of_it, self._job, receipt.last, newest_event=newest))
+        with recomputing(self.name):
+            output = kept(packed)
+            try:
+                if online:
+                    write_online(output, self._target)
+                if changelog and self._changelog is not None:
+                    # The batch that is to run again may be there already, and is as new as this.
+                    number = max(receipt.last, *log_writer.marks(self._changelog).values())
+                    assert number <= found.planned, "checked before"
+                    write_changelog(output.packed, self._changelog, number, repair=True)
+            finally:
+                output.release()
+        if online:
+            self._writer.restore(receipt.last, receipt.ledger)
+            self._place.publish()
+        if changelog:
+            self._receipt = replace(receipt, stores={**receipt.stores, **self._stores})
+            self._books.write(self._receipt)
+        self.progress.repairs += 1
+
+    def _redrive(self, receipt: Receipt) -> None:
+        """Let re-driven records take effect in tiles that no record in the log can change any more."""
+        if self._place.redrive is None or not isinstance(self._job, TilesJob):
             return
-        if self._stopping.is_set():
-            self._query.stop_if_idle()
+        closed = self._frontier(self._offsets(receipt.last)) - self._lateness - broom.CLOCK_SLACK
+        with recomputing(self.name):
+            done = redrive.apply(
+                self._session,
+                self._source,
+                self._job,
+                self._admin,
+                topic=self._place.redrive,
+                since=self._redriven,
+                ends=self._offsets(receipt.last),
+                number=receipt.last,
+                closed=closed,
+                write=self._write_corrected,
+            )
+        self.progress.pending = done.pending
+        wait_s = 0.0 if done.closes is None else (done.closes - closed) / 1e6
+        self._redrive_due = clock.monotonic() + max(_LOOK_AFTER_S, wait_s)
+        if done.until > self._redriven:
+            self._redriven = done.until
+            self._receipt = replace(receipt, redriven=done.until)
+            self._books.write(self._receipt)
+
+    def _write_corrected(self, packed: DataFrame, number: int) -> None:
+        output = kept(packed)
         try:
-            self._look()
-        except LeftfoldError as error:
-            if error.retriable and self._query.active:
-                return  # the store is away for a moment; the next batch decides whether it is for good
-            self.progress.error = error
-            self.stop()
-            self._query.stop_if_idle()
-            self.progress.state = "failed"
+            write_online(output, self._target)
+            if self._changelog is not None:
+                write_changelog(output.packed, self._changelog, number, repair=True)
+        finally:
+            output.release()
 
-    def _look(self) -> None:
-        self._notice_progress()
-        if self._query.active:
-            return
-        failure = self._query.failure()
-        if self._stopping.is_set():
-            self.progress.state = "failed" if self.progress.error else "stopped"
-        elif failure is None:
-            self.progress.lag = 0
-            self._writer.announce()  # a topic without records has had no batch to do it
-            self._follow()
-            self.progress.state = "caught up"
-        elif self._again:
-            self._again = False
-            self.start(self._session, until_caught_up=self._until_caught_up)
-        elif not self._learn_schema(failure):
-            self.progress.error = self._refusal or self._explain(failure)
-            self.progress.state = "failed"
+    def _frontier(self, ends: Offsets) -> int:
+        """No record that is still to be read was logged before this moment, give or take a clock."""
+        behind = [place for place in self._unread(ends) if place in self._newest_log]
+        by_broker = all(origin.log_time == "broker" for origin in self._declared.reading.origins)
+        if by_broker and not behind:
+            return clock.now_us()
+        return min((self._newest_log[place] for place in behind or self._newest_log), default=0)
+
+    # Batches ---------------------------------------------------------------------------------------------------
 
     def _on_batch(self, batch: DataFrame, number: int) -> None:
         """On Spark's thread. Returning commits the batch; raising leaves it to be run again with the same records."""
         self._started.wait()
         if self._stopping.is_set():
-            raise _BatchRefusedError("stopping before this batch; it runs again at the next start")
+            raise BatchRefusedError("stopping before this batch; it runs again at the next start")
         try:
-            if (seen := self._query.snapshot(sum(self._source.partitions))) is not None:
-                self._refuse_swept(seen)
-            if self.progress.last is None:
-                self._resume()
-            self._writer.check(number)
-            ends = batch_offsets(self._session, self.checkpoint, number)
-            written = self._write(batch, number, ends)
-            ledger = self._cumulative(number, written.ledger)
-            self._reach(ledger)
-            if self._job.sweeps:
-                self._guard(ends)
-            self._writer.mark(number, ledger)
+            self._apply(batch, number)
+        except StaleWriterError as stale:
+            self._refusal = self._stale(stale)
+            raise BatchRefusedError("store-ahead") from stale
         except LeftfoldError as refusal:
             self._refusal = refusal
-            raise _BatchRefusedError(refusal.code) from refusal
-        self._applied, self._ends = number, (number, ends)
-        self._ledger |= {row.name: row for row in ledger}
-        newest = max((row.newest_log for row in ledger), default=0)
-        self.progress.applied(Batch(number, written.tiles, newest, clock.now_us()), ledger)
+            self._again = refusal.code == "store-behind"  # at its start the view repairs it
+            raise BatchRefusedError(refusal.code) from refusal
+        self._went_well()
 
-    def _resume(self) -> None:
-        """Before the first batch of this run: what the store says was applied by earlier ones."""
-        self._applied, before = self._writer.ledger()
-        self._ledger = {row.name: row for row in before}
-        self.progress.resume(before)
-        self._reach(before)
-        self._writer.announce()
-
-    def _write(self, batch: DataFrame, number: int, ends: Offsets) -> Written:
-        """Into the store: by the driver if the batch is surely small, else by the executors."""
+    def _apply(self, batch: DataFrame, number: int) -> None:
+        if (seen := self.query.snapshot(self._partitions)) is not None:
+            self._refuse_swept(seen)
+        if number == 0:
+            self._writer.announce()
+        self._writer.check(number)
+        self.at_step("begun", number)
+        ends = self._offsets(number)
         known = self._ends is not None and self._ends[0] == number - 1
-        starts = self._ends[1] if self._ends and known else batch_offsets(self._session, self.checkpoint, number - 1)
-        packed = self._job.packed(batch, number)
-        if self._small(starts, ends):
-            try:
-                written = write_small(packed, self._target)
-            except TooWideError:
-                self._by_executors = self._again = True
-                raise _BatchRefusedError("rows are wide; the batch runs again, written by the executors") from None
-        else:
-            written = write_large(packed, self._target)
+        starts = self._ends[1] if self._ends and known else self._offsets(number - 1)
+        output = self._output(self._job.packed(batch, number), starts, ends)
+        try:
+            written = self._online(output, number, starts, ends)
+            applied = {"online": clock.now_us()}
+            if self._changelog is not None:
+                self._log(output, self._changelog, number)
+                applied["changelog"] = clock.now_us()
+                self.at_step("changelog", number)
+        finally:
+            output.release()
+        before = self._receipt.ledger if self._receipt else ()
+        receipt = Receipt(
+            first=number,
+            last=number,
+            topics=self._topic_ids,
+            ranges=self._ranges(starts, ends),
+            records=counted(self._ledger.values(), before),
+            rows=written.tiles,
+            digest=written.digest,
+            ledger=tuple(self._ledger.values()),
+            applied=applied,
+            stores=self._stores,
+            redriven=self._redriven,
+        )
+        self._books.write(receipt)
+        self.at_step("receipt", number)
+        self._receipt, self._ends = receipt, (number, ends)
+        self._shadow.publish(ends)
+        newest = max((row.newest_log for row in written.ledger), default=0)
+        self.progress.applied(Batch(number, written.tiles, newest, applied["online"]), written.ledger)
+
+    def _online(self, output: Output, number: int, starts: Offsets, ends: Offsets) -> Written:
+        written = write_online(output, self._target)
+        self.at_step("online rows", number)
         if isinstance(self._job, FreeJob):
             counts = self._job.counted(self._session, self._source, starts, ends)
-            return replace(written, ledger=counted_rows(counts))
+            written = replace(written, ledger=counted_rows(counts))
+        written = replace(written, ledger=self._cumulative(number, written.ledger))
+        self._reach(written.ledger)
+        if self._job.sweeps:
+            self._guard(ends)
+        self._writer.mark(number, written.ledger)
+        self.at_step("online mark", number)
+        self._applied = number
+        self._ledger |= {row.name: row for row in written.ledger}
         return written
+
+    def _output(self, packed: DataFrame, starts: Offsets, ends: Offsets) -> Output:
+        """On the driver if the batch is surely small; else in Spark, kept there if there are several stores."""
+        if self._small(starts, ends):
+            try:
+                return collected(packed)
+            except TooWideError:
+                self._by_executors = self._again = True
+                raise BatchRefusedError("rows are wide; the batch runs again, written by the executors") from None
+        return Output(packed) if self._changelog is None else kept(packed)
+
+    def _log(self, output: Output, changelog: Changelog, number: int) -> None:
+        if output.rows is None:
+            write_changelog(output.packed, changelog, number)
+        else:
+            write_changelog_rows(output.rows, changelog, number)
 
     def _small(self, starts: Offsets, ends: Offsets) -> bool:
         per_record = self._job.rows_per_record
@@ -232,6 +389,14 @@ class RunningView:
 
     def _guard(self, ends: Offsets) -> None:
         """Refuse the batch if its commit would let the watermark overtake records that are still to be read."""
+        unread = self._unread(ends)
+        wider = broom.wider_delay(self._delay, lateness=self._lateness, newest_log=self._newest_log, unread=unread)
+        if wider is not None:
+            self._delay, self._again = wider, True
+            raise BatchRefusedError("a partition is read far behind the others; the batch runs again, swept later")
+
+    def _unread(self, ends: Offsets) -> list[tuple[str, int]]:
+        """Topics, as declared, and partitions with records after these."""
         unread: list[tuple[str, int]] = []
         for declared, topic, partitions in self._topics:
             try:
@@ -239,10 +404,7 @@ class RunningView:
                 unread += [(declared, p) for p, end in latest.items() if end > ends.get(topic, {}).get(p, 0)]
             except LogError:  # a leader is being elected: assume that every partition has records to come
                 unread += [place for place in self._newest_log if place[0] == declared]
-        wider = broom.wider_delay(self._delay, lateness=self._lateness, newest_log=self._newest_log, unread=unread)
-        if wider is not None:
-            self._delay, self._again = wider, True
-            raise _BatchRefusedError("a partition is read far behind the others; the batch runs again, swept later")
+        return unread
 
     @cached_property
     def _topics(self) -> list[tuple[str, str, int]]:
@@ -250,16 +412,58 @@ class RunningView:
         declared = [origin.topic for origin in self._declared.reading.origins]
         return list(zip(declared, self._source.topics, self._source.partitions, strict=True))
 
-    def _notice_progress(self) -> None:
-        seen = self._query.snapshot(sum(self._source.partitions))
-        if seen is None:
-            return
-        self.progress.rate = seen.rate
-        if seen.behind is not None:
-            self.progress.lag = seen.behind
-            if seen.behind == 0 and self.progress.last is not None and not self._followed:
-                self._follow()
+    def _offsets(self, batch: int) -> Offsets:
+        return batch_offsets(self._session, self.checkpoint, batch)
+
+    def _declared_offsets(self, offsets: Offsets) -> Offsets:
+        return {declared: offsets.get(topic, {}) for declared, topic, _ in self._topics}
+
+    def _ranges(self, starts: Offsets, ends: Offsets) -> dict[str, dict[int, tuple[int, int]]]:
+        first, last = self._declared_offsets(starts), self._declared_offsets(ends)
+        return {t: {p: (first[t].get(p, 0), end) for p, end in parts.items()} for t, parts in last.items()}
+
+    def _ids(self) -> dict[str, str]:
+        ids = self._admin.topic_ids(self._source.topics)
+        return {declared: ids[topic] for declared, topic, _ in self._topics if topic in ids}
+
+    def _check_history(self, committed: int) -> None:
+        firsts = {topic: self._admin.start_offsets(topic, partitions) for _, topic, partitions in self._topics}
+        if self._job.sweeps:  # of a compacted topic, whose head may go, the newest of each key stays
+            position = self._declared_offsets(self._offsets(committed))
+            reconcile.check_history(self.name, position, self._declared_offsets(firsts))
+
+    # Looking after it ------------------------------------------------------------------------------------------
+
+    def _noticed(self, seen: Snapshot) -> None:
+        super()._noticed(seen)
+        if seen.behind == 0 and self.progress.last is not None and not self._followed:
+            self._follow()
         self._refuse_swept(seen)
+
+    def _look_after(self) -> None:
+        """A store that lost its data, or a re-drive, while no batch comes that would notice it."""
+        if clock.monotonic() - self._looked < _LOOK_AFTER_S or self._query is None or self._stopping.is_set():
+            return
+        self._looked = clock.monotonic()
+        lost = self._writer.applied() < self._applied
+        if (lost or self._redrive_waits()) and self._query.stop_if_idle():
+            self._start()
+
+    def _redrive_waits(self) -> bool:
+        topic = self._place.redrive
+        if topic is None or not isinstance(self._job, TilesJob) or clock.monotonic() < self._redrive_due:
+            return False
+        return self._admin.end_offsets(topic, 1)[0] > self._redriven
+
+    def _caught_up(self) -> None:
+        super()._caught_up()
+        self._writer.announce()  # a topic without records has had no batch to do it
+        self._follow()
+
+    def _follow(self) -> None:
+        """Caught up: readers move to this build."""
+        self._writer.activate()
+        self._followed = True
 
     def _refuse_swept(self, seen: Snapshot) -> None:
         """What must never happen. Looked at before every batch and at the end, so that no batch goes unseen."""
@@ -272,24 +476,14 @@ class RunningView:
                 fix=f"leftfold run --fresh {self.name}",
             )
 
-    def _follow(self) -> None:
-        """Caught up: readers move to this build."""
-        self._writer.activate()
-        self._followed = True
-
-    def _learn_schema(self, failure: str) -> bool:
-        """A schema version that appeared after the start: read it in, and run the same batch again."""
-        schema_id = unknown_schema_id(failure)
-        if schema_id is None or schema_id in self._source.writer_schemas or schema_id in self._source.rejected_ids:
-            return False
-        schema = self._registry.schema(schema_id)
-        if schema is None:
-            self._source = replace(self._source, rejected_ids=self._source.rejected_ids | {schema_id})
-        else:
-            known = {**self._source.writer_schemas, schema_id: schema}
-            self._source = replace(self._source, writer_schemas=known)
-        self.start(self._session, until_caught_up=self._until_caught_up)
-        return True
+    def _stale(self, stale: StaleWriterError) -> StoreError:
+        return StoreError(
+            "store-ahead",
+            f"{self.name}: the changelog holds batches up to {stale.found}, this run is at {stale.batch}",
+            why="another run of the view goes on, or the checkpoint was restored from a backup",
+            state="the batch was not written; readers see the store as it is",
+            fix=f"end this run, or leftfold run --fresh {self.name} for a new build",
+        )
 
     def _explain(self, failure: str) -> RunError:
         if NOT_UNIQUE in failure:
@@ -302,13 +496,17 @@ class RunningView:
                 fix='name the column that decides: @lf.view(..., latest="window_end")',
                 source=self._declared.source,
             )
-        lines = [line.strip() for line in failure.splitlines() if line.strip()]
-        cause = next((line for line in reversed(lines) if "Error" in line or "Exception" in line), lines[0])
-        return RunError(
-            "view-failed",
-            f"{self.name} stopped",
-            why=cause[:300],
-            state="its last batch is not committed; it runs again, with the same records, at the next start",
-            fix=f"see {self._place.log_file}; then leftfold run",
-            retriable=True,
-        )
+        if "CONCURRENT_STREAM_LOG_UPDATE" in failure:
+            return RunError(
+                "overtaken",
+                f"another run of {self.name} has gone on with its checkpoint",
+                why="this one was taken for dead, or two were started on different machines",
+                state="its last batch is the other's: nothing of it was written twice",
+                fix="leave it to the other one, or end that first to run the view here",
+            )
+        if "DATA_LOSS" in failure or "OffsetOutOfRange" in failure:  # Spark says that data was lost; this says which
+            try:
+                self._check_history(self._applied)
+            except RunError as overtaken:
+                return overtaken
+        return super()._explain(failure)

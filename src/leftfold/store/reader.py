@@ -48,6 +48,21 @@ class Read:
 
 
 @dataclass(frozen=True)
+class Inside:
+    """A row of one view as the store holds it."""
+
+    build: str
+    definition: Definition | Latest
+    entity: str
+    batch: int  # the last one that was applied as a whole
+    ledger: list[LedgerRow]
+    moment: int
+    exact: bool  # the moment is past: no tile may reach beyond it
+    held: dict[str, bytes]  # by field
+    still: bool  # False if a batch was being written, so that the row may hold part of it
+
+
+@dataclass(frozen=True)
 class _Published:
     """A vector that was found by its name, and how to see whether it is still the same."""
 
@@ -112,6 +127,29 @@ class Reader:
         (mark,) = self._client.execute([pack("HGETALL", names.mark(active.decode()))])
         pairs = dict(zip(mark[0::2], mark[1::2], strict=True))
         return active.decode(), *ledger_in(pairs)
+
+    def inside(self, view: str, given: Mapping[str, Any], at: int | None) -> Inside:
+        """One row with all that its values are made of, and what was applied when it was read."""
+        followed: _Followed = self._run(self._follow(view))
+        now = clock.now_us()
+        moment, exact = now if at is None else at, False
+        if moment < now:
+            _check_past([followed], moment, now)
+        entity = entity_text(key_values(view, followed.definition.keys, given))
+        mark = pack("HGETALL", followed.names.mark(followed.build))
+        # The mark is written after a batch's rows: the same before and after the row, it says what the row holds.
+        answers = self._client.execute([mark, pack("HGETALL", followed.row_prefix + entity), mark])
+        before, row, after = (dict(zip(pairs[0::2], pairs[1::2], strict=True)) for pairs in answers)
+        newest = int(after.get(b"newest", b"0"))
+        if newest >= moment and at is None:
+            moment = newest + 1
+        elif newest >= moment:
+            _check_edge([followed], moment)
+            exact = True
+        batch, ledger = ledger_in(after)
+        held = {name.decode(): value for name, value in row.items()}
+        still = before == after and all(json.loads(value)[1] <= batch for value in held.values())
+        return Inside(followed.build, followed.definition, entity, batch, ledger, moment, exact, held, still)
 
     def _run(self, exchange: Exchange) -> Any:
         replies: list[Any] | None = None

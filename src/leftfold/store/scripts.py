@@ -1,4 +1,4 @@
-"""The two scripts that make a batch's effect exactly one: each runs atomically inside the store."""
+"""The scripts that make a batch's effect exactly one: each runs atomically inside the store."""
 
 from __future__ import annotations
 
@@ -65,4 +65,15 @@ redis.call('HSET', KEYS[1], 'batch', ARGV[1])
 if tonumber(ARGV[2]) > newest then redis.call('HSET', KEYS[1], 'newest', ARGV[2]) end
 for a = 3, #ARGV, 2 do redis.call('HSET', KEYS[1], ARGV[a], ARGV[a + 1]) end
 return batch
+"""
+
+# Prepares a mark that is behind for MOVE_MARK: a repaired store stands just before the batch that it was repaired to.
+# KEYS: mark. ARGV: N.
+SET_BACK_MARK = """
+local found = tonumber(redis.call('HGET', KEYS[1], 'batch') or '-1')
+if found < tonumber(ARGV[1]) then
+  redis.call('DEL', KEYS[1])
+  redis.call('HSET', KEYS[1], 'batch', tonumber(ARGV[1]) - 1)
+end
+return found
 """

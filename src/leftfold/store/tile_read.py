@@ -77,9 +77,16 @@ class TileRead:
                 tiles = cover(floor(at - window, step), until, steps, exact=exact)
                 covers.append(_Cover.of(span, [places.setdefault(t, len(places)) for t in tiles], numbers, covers))
         self._covers = covers
+        self.tiles = tuple(places)
         self._indexes = [tile.index for tile in places]
         fields = [field(t.step, t.index, definition.rings[t.step]) for t in places]
-        self.fields = HashRead([*fields, *((LIFETIME_FIELD,) if definition.lifetime else ())])
+        self.names = [*fields, *((LIFETIME_FIELD,) if definition.lifetime else ())]
+        self.fields = HashRead(self.names)
+
+    def tiles_of(self, span: Span) -> list[Tile]:
+        """The tiles that a window is merged from; none for what has no window."""
+        mine = [cover for cover in self._covers if cover.span == span]
+        return [self.tiles[i] for cover in mine for i in cover.all_places(self._covers)]
 
     def values(self, held: Held, at: int) -> Part:
         """The features at `at`, of what the store holds."""

@@ -9,7 +9,7 @@ from leftfold.errors import StoreError
 from leftfold.fold.vector import VectorDefinition
 from leftfold.store.client import connect, reaching
 from leftfold.store.layout import ACCEPTED, Build, LedgerRow, Names, ledger_in, manifest, vector_name
-from leftfold.store.scripts import MOVE_MARK, WRITE_ROWS
+from leftfold.store.scripts import MOVE_MARK, SET_BACK_MARK, WRITE_ROWS
 
 # Tiles per script call: long enough to be rid of the round trip, short enough (about a millisecond) not to be felt by
 # readers, who wait while a script runs.
@@ -70,16 +70,32 @@ class BuildWriter:
         with reaching(self._client):
             self._client.set(self._names.active, self._build.id)
 
+    def followed(self) -> str | None:
+        """The build that readers follow."""
+        with reaching(self._client):
+            found = self._client.get(self._names.active)
+        return None if found is None else str(found.decode())
+
     def ledger(self) -> tuple[int, list[LedgerRow]]:
         """What this build had become before: its last applied batch, every partition and outcome so far."""
         with reaching(self._client):
             return ledger_in(self._client.hgetall(self._mark))
 
-    def check(self, batch: int) -> None:
-        """Before a batch is written: the store must hold exactly the batches before it."""
+    def applied(self) -> int:
+        """The last batch that the store holds, -1 if none."""
         with reaching(self._client):
             found = self._client.hget(self._mark, "batch")
-        self._compare(batch, -1 if found is None else int(found))
+        return -1 if found is None else int(found)
+
+    def check(self, batch: int) -> None:
+        """Before a batch is written: the store must hold exactly the batches before it."""
+        self._compare(batch, self.applied())
+
+    def check_not_beyond(self, batch: int) -> None:
+        """Before a build goes on: the store may be behind, and is then repaired, but not ahead of its checkpoint."""
+        found = self.applied()
+        if found > batch:
+            self._compare(batch, found)
 
     def mark(self, batch: int, ledger: Iterable[LedgerRow]) -> None:
         """After all rows of a batch are written: the batch counts as applied, with its ledger."""
@@ -89,6 +105,12 @@ class BuildWriter:
         with reaching(self._client):
             found = self._client.eval(MOVE_MARK, 1, self._mark, batch, newest, *entries)
         self._compare(batch, int(found))
+
+    def restore(self, batch: int, ledger: Iterable[LedgerRow]) -> None:
+        """After all rows up to a batch were computed anew: a mark that was behind stands there now."""
+        with reaching(self._client):
+            self._client.eval(SET_BACK_MARK, 1, self._mark, batch)
+        self.mark(batch, ledger)
 
     def _compare(self, batch: int, found: int) -> None:
         if found in (batch - 1, batch):
@@ -102,5 +124,8 @@ class BuildWriter:
             if behind
             else "the checkpoint is older than what was written: it was restored from a backup, or another run goes on",
             state="the batch was not written; readers see the store as it is",
-            fix=f"leftfold run --fresh {view} reads the log again from its start into a new build",
+            fix="leftfold run repairs it at its next start"
+            if behind
+            else f"leftfold run --fresh {view} reads the log again from its start into a new build",
+            retriable=behind,
         )

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from leftfold.cli.main import cli
-from leftfold.cli.view_verbs import _key
+from leftfold.cli.view_verbs import parsed_key
 from leftfold.project import App
 from leftfold.spec.rows import Provenance
 from leftfold.store.reader import Read
@@ -43,19 +43,19 @@ VECTOR = {**PAIR, "cart_value": "float", "member": "bool"}
     ],
 )
 def test_keys(kinds: dict[str, str], given: list[str], expected: dict[str, Any]) -> None:
-    assert _key(kinds, tuple(given)) == expected
+    assert parsed_key(kinds, tuple(given)) == expected
 
 
 @pytest.mark.parametrize("text", ["x", "", "7.0", "--7", "²", "7-", "1_000", "٧"])
 def test_what_is_no_whole_number_is_left_for_the_message(text: str) -> None:
     """The reader says which key it needs; a ValueError would say nothing."""
-    assert _key(WHOLE, (text,)) in ({"shop": text}, {"shop": 7 if text == "٧" else text})
+    assert parsed_key(WHOLE, (text,)) in ({"shop": text}, {"shop": 7 if text == "٧" else text})
 
 
 @pytest.mark.parametrize("given", [["user_id=u1", "shp=x"], ["u1", "7", "x"], ["shop=7", "u1", "x"]])
 def test_a_part_too_many_is_not_dropped_in_silence(given: list[str]) -> None:
     """It is in the key that the reader will refuse, and so in the message."""
-    assert "x" in repr(_key(PAIR, tuple(given)))
+    assert "x" in repr(parsed_key(PAIR, tuple(given)))
 
 
 def test_get_needs_a_key() -> None:

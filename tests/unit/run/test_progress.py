@@ -41,3 +41,18 @@ def test_lag_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     progress.lag = 0
     assert progress.lag_s == 0.0
     assert progress.as_json()["freshness_s"] == 1.5
+
+
+def test_totals_are_of_the_build() -> None:
+    progress = Progress("v")
+    progress.resume([row(0, "accepted", 100), row(1, "late", 7)])
+    progress.applied(Batch(3, tiles=5, newest_log=0, applied_at=0), [row(0, "accepted", 130)])
+    assert progress.totals() == {"accepted": 130, "late": 7, "future": 0, "rejected": 0}
+
+
+def test_a_look_at_the_counts_is_not_disturbed_by_a_batch() -> None:
+    progress = Progress("v")
+    progress.resume([row(0, "accepted", 100)])
+    seen = progress._ledger
+    progress.applied(Batch(3, tiles=5, newest_log=0, applied_at=0), [row(1, "accepted", 1)])
+    assert seen == {"payments/0:accepted": 100}

@@ -1,0 +1,127 @@
+"""What views are doing, for Prometheus: read from their progress at the moment of a scrape, nothing counted twice."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from leftfold.errors import RunError
+from leftfold.run.progress import STATES, Progress
+from leftfold.settings import LISTENING
+
+# Not to the world unless somebody says so: figures of a business can be read from its rates.
+HOST = "127.0.0.1"
+
+_OF_BUILD = ("view", "build")
+_DOWN = ("failed", "stopped")
+_Views = Callable[[], Sequence[Progress]]
+
+
+class MetricsServer:
+    """Serves /metrics at `url` from a thread of its own until it is closed."""
+
+    def __init__(self, address: str, progress: _Views) -> None:
+        """`address` is PORT, HOST:PORT or [IPV6]:PORT; port 0 takes a free one."""
+        match = re.fullmatch(LISTENING, address)
+        assert match is not None, f"{address!r} was not checked by whoever took it"
+        host, port = match["host"] or HOST, int(match["port"])
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Collector(progress))
+        try:
+            self._server, self._thread = start_http_server(port, host.strip("[]"), registry)
+        except (OSError, OverflowError) as error:
+            raise RunError(
+                "metrics-port",
+                f"metrics cannot be served at {host}, port {port}",
+                why=getattr(error, "strerror", None) or str(error),
+                fix="name another one: leftfold run --metrics 9465, or metrics in the profile",
+            ) from error
+        self.url = f"http://{host}:{self._server.server_port}/metrics"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Collector(Collector):
+    def __init__(self, progress: _Views) -> None:
+        self._progress = progress
+
+    def collect(self) -> Iterator[Metric]:
+        views = list(self._progress())
+        yield from _counts(views)
+        yield from _positions(views)
+        yield from _states(views)
+
+
+def _counts(views: Sequence[Progress]) -> Iterator[Metric]:
+    records = CounterMetricFamily(
+        "leftfold_records",
+        "Records by what became of them, over the life of the build.",
+        labels=(*_OF_BUILD, "outcome"),
+    )
+    batches = CounterMetricFamily("leftfold_batches", "Batches applied since this process started.", labels=_OF_BUILD)
+    tiles = CounterMetricFamily(
+        "leftfold_tiles_written", "Rows of the store written since this process started.", labels=_OF_BUILD
+    )
+    for p in views:
+        for outcome, total in p.totals().items():
+            records.add_metric([*_build(p), outcome], total)
+        batches.add_metric(_build(p), p.batches)
+        tiles.add_metric(_build(p), p.tiles)
+    yield from (records, batches, tiles)
+
+
+def _positions(views: Sequence[Progress]) -> Iterator[Metric]:
+    """Of a view that has applied nothing yet, what it would have to guess is left out."""
+    gauges: list[tuple[str, str, Callable[[Progress], float | None]]] = [
+        ("lag_records", "Offsets between what is applied and the end of the log.", lambda p: p.lag),
+        ("lag_seconds", "Age of the newest applied record while others wait; 0 if none does.", lambda p: p.lag_s),
+        ("freshness_seconds", "From the log into the store: the newest record of the last batch.", _freshness),
+        ("rows_per_second", "Records a second in the last batch.", lambda p: p.rate),
+        ("last_batch", "The number of the last batch that was applied.", _number),
+        ("last_applied_timestamp_seconds", "When the last batch became visible.", _applied),
+    ]
+    for name, text, value_of in gauges:
+        gauge = GaugeMetricFamily(f"leftfold_{name}", text, labels=_OF_BUILD)
+        for p in views:
+            value = value_of(p)
+            if value is not None:
+                gauge.add_metric(_build(p), value)
+        yield gauge
+
+
+def _states(views: Sequence[Progress]) -> Iterator[Metric]:
+    state = GaugeMetricFamily("leftfold_view_state", "1 for the state that the view is in.", labels=["view", "state"])
+    up = GaugeMetricFamily("leftfold_view_up", "1 unless the view has failed or was stopped.", labels=["view"])
+    restarts = CounterMetricFamily(
+        "leftfold_restarts", "How often the view was started again after a failure.", labels=["view"]
+    )
+    for p in views:
+        now = p.state  # once: it may change while this is written
+        for known in STATES if now in STATES else (*STATES, now):
+            state.add_metric([p.view, known], float(known == now))
+        up.add_metric([p.view], float(now not in _DOWN))
+        restarts.add_metric([p.view], p.restarts)
+    yield from (state, up, restarts)
+
+
+def _build(p: Progress) -> tuple[str, str]:
+    return p.view, p.build or ""  # to Prometheus an empty label is none
+
+
+def _number(p: Progress) -> float | None:
+    return None if p.last is None else p.last.number
+
+
+def _freshness(p: Progress) -> float | None:
+    return None if p.last is None else p.last.freshness_s
+
+
+def _applied(p: Progress) -> float | None:
+    return None if p.last is None else p.last.applied_at / 1e6

@@ -1,0 +1,76 @@
+"""Re-driven records take effect: each stands in the place of its original, in tiles that no record can change any more.
+
+A tile is closed once every record that could still come for it would be late. It is then computed anew from the log and
+the re-driven records, and written under the last committed batch: doing it twice does nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from leftfold.kafka.admin import Admin
+from leftfold.run.broom import CLOCK_SLACK
+from leftfold.spark.corrections import corrected, touched
+from leftfold.spark.redriven import redriven, with_redriven
+from leftfold.spark.source import Offsets, Source, read_range
+from leftfold.spark.tiles import TilesJob
+
+if TYPE_CHECKING:
+    from leftfold.spark.session import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class Done:
+    until: int  # all that was re-driven before this offset has taken effect
+    pending: int = 0  # records with a tile that is still open
+    closes: int | None = None  # when the first of these tiles ends, µs
+
+
+def in_place(records: DataFrame, session: SparkSession, source: Source, topic: str, until: int) -> DataFrame:
+    """The log with what has been re-driven, each record in the place of its original."""
+    return with_redriven(records, redriven(session, source, topic, {0: until}), at_most=until)
+
+
+def apply(
+    session: SparkSession,
+    source: Source,
+    job: TilesJob,
+    admin: Admin,
+    *,
+    topic: str,
+    since: int,
+    ends: Offsets,
+    number: int,
+    closed: int,
+    write: Callable[[DataFrame, int], None],
+) -> Done:
+    """`ends` and `number` are of the last committed batch; tiles that end by `closed` are closed.
+
+    A tile of which the log no longer has every record is left as it is: it could only be made wrong.
+    """
+    end = admin.end_offsets(topic, 1)[0]
+    if end <= since:
+        return Done(since)
+    fresh = redriven(session, source, topic, {0: end}, starts={0: since})
+    found = touched(fresh, job, closed)
+    for oldest in found.days:
+        starts = _starts(admin, source, oldest - job.definition.future)
+        if starts is not None:
+            records = in_place(read_range(session, source, starts, ends), session, source, topic, end)
+            write(corrected(records, fresh, job, number, since=oldest, closed=closed), number)
+            break
+    return Done(since, found.open, found.closes) if found.open else Done(end)
+
+
+def _starts(admin: Admin, source: Source, since: int) -> Offsets | None:
+    """From where the log holds every record of this moment and later; None if its head is gone."""
+    starts: Offsets = {}
+    for topic, partitions in zip(source.topics, source.partitions, strict=True):
+        first, ends = admin.start_offsets(topic, partitions), admin.end_offsets(topic, partitions)
+        found = admin.offsets_at(topic, partitions, since - CLOCK_SLACK)
+        starts[topic] = {p: ends[p] if at is None else at for p, at in found.items()}
+        if any(0 < first[p] >= at for p, at in starts[topic].items()):
+            return None
+    return starts

@@ -1,0 +1,393 @@
+"""Why a value is what it is: its tiles in the store, its events in the log, and whether the two agree. No Spark."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Literal
+
+from leftfold import clock
+from leftfold.errors import RunError
+from leftfold.fold import columns, derived
+from leftfold.fold.columns import Column
+from leftfold.fold.compute import compute
+from leftfold.fold.definition import Definition, Derived, Feature
+from leftfold.fold.durations import SECOND, text
+from leftfold.fold.expressions import from_micros
+from leftfold.fold.latest import Latest
+from leftfold.kafka.admin import Admin
+from leftfold.kafka.decode import avro_decoder, json_decoder
+from leftfold.kafka.reading import LogReader
+from leftfold.kafka.registry import SchemaRegistry
+from leftfold.run.evidence import Evidence, Found, Place, Search, Watch
+from leftfold.settings import Kafka, Profile
+from leftfold.spec.catalog import DeclaredView
+from leftfold.spec.companions import redrive_topic
+from leftfold.spec.event import fields_of
+from leftfold.spec.keys import key_values
+from leftfold.store.layout import ACCEPTED, LIFETIME_FIELD, ROW_FIELD, LedgerRow
+from leftfold.store.reader import Inside, Reader
+from leftfold.store.tile_read import TileRead
+
+Verdict = Literal["same", "different", "unknown"]
+# How long a row may be in the middle of a batch before we answer without a verdict: writing one takes a second or two.
+_STILL_S = 10.0
+
+
+@dataclass(frozen=True)
+class ValueOf:
+    """A feature or column: what the store gives, and what the log gives."""
+
+    name: str
+    store: Any
+    log: Any
+    tiles: tuple[int, ...] = ()  # by number
+
+    @property
+    def same(self) -> bool:
+        return type(self.store) is type(self.log) and bool(self.store == self.log)
+
+
+@dataclass(frozen=True)
+class TileOf:
+    """A tile, or with no step the one of everything. `batch` is None where the store should have one and has not."""
+
+    number: int
+    step: int | None
+    start: int | None
+    batch: int | None
+    store: tuple[Any, ...]  # the value of each column in it
+    log: tuple[Any, ...]
+
+    @property
+    def end(self) -> int | None:
+        return None if self.start is None or self.step is None else self.start + self.step
+
+    def holds(self, event_us: int) -> bool:
+        return self.start is None or self.end is None or self.start <= event_us < self.end
+
+
+@dataclass(frozen=True)
+class EventOf:
+    """A record of the key, and the tiles that it is in."""
+
+    record: Evidence
+    tiles: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Why:
+    view: str
+    kind: Literal["features", "table", "function"]
+    build: str
+    batch: int
+    moment: datetime
+    values: tuple[ValueOf, ...]
+    columns: tuple[str, ...]  # of each tile
+    tiles: tuple[TileOf, ...]
+    events: tuple[EventOf, ...]  # in the order in which they were logged
+    says: tuple[str, ...]  # fields of an event beside its key and time
+    found: Found | None  # None if the log was not read
+    position: tuple[int, int] | None  # of a row that is not made of tiles: its position and batch
+    verdict: Verdict
+    reason: str
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Everything that is asked."""
+
+    reader: Reader
+    kafka: Kafka
+    admin: Admin
+    registry: SchemaRegistry
+    profile: Profile
+
+
+def why(declared: DeclaredView, key: Mapping[str, Any], at: int | None, sources: Sources, watch: Watch) -> Why:
+    inside = _still(sources.reader, declared.name, key, at)
+    definition = inside.definition
+    if isinstance(definition, Latest) and definition.code is not None:
+        return _row(inside, None, "a function makes its rows, and only Spark can run it")
+    if isinstance(definition, Definition) and definition.stream is not None:
+        return _features(inside, None, "a stream's function stands before it, and only Spark can run that")
+    _check_readable(declared, inside)
+    log = LogReader(sources.kafka)
+    try:
+        parts = key_values(declared.name, definition.keys, key)
+        search = Search(definition, parts, _places(declared, inside, sources), log)
+        explained = _explained(inside, search.find(_since(inside), watch))
+        if explained.verdict == "different" and explained.found is not None and not explained.found.whole:
+            # Another producer may put the key elsewhere, and partitions may have been added since.
+            explained = _explained(inside, search.find(_since(inside), watch, whole=True))
+        if explained.verdict == "different" and (topic := _redriven(declared, sources)) is not None:
+            again = f"{explained.reason}; records of {topic} were re-driven, and these are not looked at here"
+            explained = replace(explained, verdict="unknown", reason=again)
+        return explained
+    finally:
+        log.close()
+
+
+def _redriven(declared: DeclaredView, sources: Sources) -> str | None:
+    """A topic of the view of which records were corrected."""
+    for topic in declared.reading.topics:
+        name = sources.profile.topic_name(redrive_topic(topic.name))
+        if not topic.compacted and sources.admin.topics([name]) and sources.admin.end_offsets(name, 1)[0]:
+            return topic.name
+    return None
+
+
+def _still(reader: Reader, view: str, key: Mapping[str, Any], at: int | None) -> Inside:
+    """The row between two batches; after a while as it is."""
+    deadline = clock.monotonic() + _STILL_S
+    while True:
+        inside = reader.inside(view, key, at)
+        if inside.still or clock.monotonic() > deadline:
+            return inside
+        time.sleep(0.05)
+
+
+def _check_readable(declared: DeclaredView, inside: Inside) -> None:
+    definition, read = inside.definition, declared.reading
+    unknown = definition.fields() - set(fields_of(read.topics[0].event))
+    topics = [t.name for t in read.topics]
+    if unknown or [o.topic for o in definition.origins] != topics:
+        raise RunError(
+            "build-not-declared",
+            f"the active build of {declared.name}, {inside.build}, is not of what is declared now",
+            why=f"it reads {', '.join(o.topic for o in definition.origins)} with "
+            f"{', '.join(sorted(definition.fields()))}, and records are decoded as they are declared",
+            fix="leftfold run builds what is declared; ask again when it has caught up",
+            source=declared.source,
+        )
+
+
+def _places(declared: DeclaredView, inside: Inside, sources: Sources) -> tuple[Place, ...]:
+    fields = inside.definition.fields()
+    names = [sources.profile.topic_name(t.name, external=t.external) for t in declared.reading.topics]
+    observed = sources.admin.topics(names)
+    places = []
+    for topic, origin, name in zip(declared.reading.topics, inside.definition.origins, names, strict=True):
+        applied = _applied(inside.ledger, topic.name)
+        if name not in observed and applied:
+            raise RunError(
+                "not-applied",
+                f"{declared.name} reads topic {name}, which does not exist",
+                why="the events that made its values were there",
+                fix="ask the topic's owner what became of it" if topic.external else "leftfold apply --yes",
+                source=declared.source,
+            )
+        if name in observed:
+            decode = (
+                json_decoder(topic.event, fields)
+                if topic.format == "json"
+                else avro_decoder(topic.event, fields, sources.registry.schema)
+            )
+            places.append(Place(topic, origin, name, observed[name].partitions, applied, decode))
+    return tuple(places)
+
+
+def _applied(ledger: Sequence[LedgerRow], topic: str) -> dict[int, int]:
+    applied: dict[int, int] = {}
+    for row in ledger:
+        if row.topic == topic:
+            applied[row.partition] = max(applied.get(row.partition, 0), row.newest_offset + 1)
+    return applied
+
+
+def _since(inside: Inside) -> int | None:
+    """No accepted event of the windows was logged before this moment; None where there is no such moment."""
+    definition = inside.definition
+    if isinstance(definition, Latest) or definition.lifetime:
+        return None
+    return _earliest(definition, _plan(inside)) - definition.future
+
+
+def _earliest(definition: Definition, plan: TileRead) -> int:
+    return min(tile.start for tile in plan.tiles)
+
+
+def _explained(inside: Inside, found: Found) -> Why:
+    return (_row if isinstance(inside.definition, Latest) else _features)(inside, found, "")
+
+
+# Windowed features --------------------------------------------------------------------------------------------------
+
+
+def _plan(inside: Inside) -> TileRead:
+    assert isinstance(inside.definition, Definition)
+    return TileRead(inside.definition, inside.moment, inside.moment, exact=inside.exact)
+
+
+def _features(inside: Inside, found: Found | None, unknown: str) -> Why:
+    definition, plan = inside.definition, _plan(inside)
+    assert isinstance(definition, Definition)
+    store = plan.values([inside.held.get(name) for name in plan.names], inside.moment).values
+    evidence = [] if found is None else _relevant(definition, plan, found.evidence)
+    accepted = [e for e in evidence if e.outcome == ACCEPTED]
+    folded = None if found is None else compute(definition, [_event(e) for e in accepted], inside.moment)
+    tiles = list(_tiles(definition, plan, inside.held, accepted))
+    numbers = {(tile.step, tile.start): tile.number for tile in tiles}
+    values = [
+        ValueOf(f.name, store[f.name], folded and folded[f.name], tuple(_made_of(definition, f, plan, numbers)))
+        for f in definition.features
+        if f.name in store
+    ]
+    events = [EventOf(e, _within(e, tiles)) for e in sorted(evidence, key=lambda e: e.log_us)]
+    made = Why(
+        view=definition.view,
+        kind="features",
+        build=inside.build,
+        batch=inside.batch,
+        moment=from_micros(inside.moment),
+        values=tuple(values),
+        columns=tuple(_label(column) for column in definition.columns),
+        tiles=tuple(tiles),
+        events=tuple(events),
+        says=tuple(sorted(definition.fields() - {definition.time, *(k.name for k in definition.keys)})),
+        found=found,
+        position=None,
+        verdict="unknown",
+        reason=unknown,
+    )
+    return _judged(made, inside, len(accepted))
+
+
+def _relevant(definition: Definition, plan: TileRead, evidence: Sequence[Evidence]) -> list[Evidence]:
+    if definition.lifetime:
+        return list(evidence)
+    earliest = _earliest(definition, plan)
+    return [e for e in evidence if e.event_us is None or e.event_us >= earliest]
+
+
+def _event(evidence: Evidence) -> dict[str, Any]:
+    assert evidence.fields is not None, "it was accepted"
+    return evidence.fields
+
+
+def _within(evidence: Evidence, tiles: Sequence[TileOf]) -> tuple[int, ...]:
+    if evidence.outcome != ACCEPTED or evidence.event_us is None:
+        return ()
+    return tuple(tile.number for tile in tiles if tile.holds(evidence.event_us))
+
+
+def _tiles(
+    definition: Definition, plan: TileRead, held: Mapping[str, bytes], accepted: Sequence[Evidence]
+) -> Iterator[TileOf]:
+    """Those that the store holds, and those that it should, by the events; oldest first, finer ones before coarser."""
+    by_time = sorted(accepted, key=lambda e: e.event_us or 0)  # stable: ties keep the order of the log
+    wanted: list[tuple[int | None, int | None, int | None, bytes | None]] = [
+        (tile.step, tile.start, tile.index, held.get(name))
+        for tile, name in sorted(zip(plan.tiles, plan.names, strict=False), key=lambda t: (t[0].start, t[0].step))
+    ]
+    if definition.lifetime:
+        wanted.append((None, None, None, held.get(LIFETIME_FIELD)))
+    number = 0
+    for step, start, index, value in wanted:
+        row = None if value is None else json.loads(value)
+        if row is not None and index is not None and row[0] != index:
+            row = None  # an older tile that nothing has taken the place of
+        tile = TileOf(number + 1, step, start, None if row is None else row[1], (), ())
+        inside = [_event(e) for e in by_time if e.event_us is not None and tile.holds(e.event_us)]
+        if row is None and not inside:
+            continue
+        number += 1
+        partials = row[2:] if row is not None else [None] * len(definition.columns)
+        yield replace(
+            tile,
+            store=tuple(columns.final(c, p) for c, p in zip(definition.columns, partials, strict=True)),
+            log=tuple(columns.final(c, columns.partial(c, inside)) for c in definition.columns),
+        )
+
+
+def _made_of(
+    definition: Definition, feature: Feature, plan: TileRead, numbers: Mapping[tuple[int | None, int | None], int]
+) -> list[int]:
+    if isinstance(feature, Derived):
+        by_name = {f.name: f for f in definition.features}
+        parts = [_made_of(definition, by_name[n], plan, numbers) for n in _names(feature.node)]
+        return sorted({number for part in parts for number in part})
+    places: list[tuple[int | None, int | None]] = [(t.step, t.start) for t in plan.tiles_of(feature.span)]
+    if feature.window is None:
+        places = [(None, None)]
+    return sorted(numbers[place] for place in places if place in numbers)
+
+
+def _names(node: derived.Node) -> Iterator[str]:
+    if isinstance(node, derived.Value):
+        yield node.name
+    elif isinstance(node, derived.Arithmetic):
+        yield from _names(node.left)
+        yield from _names(node.right)
+
+
+def _label(column: Column) -> str:
+    of = f"({column.field})" if column.field else ""
+    return f"{column.aggregate}{of}{'' if column.where is None else ' where …'}"
+
+
+# Rows ---------------------------------------------------------------------------------------------------------------
+
+
+def _row(inside: Inside, found: Found | None, unknown: str) -> Why:
+    definition = inside.definition
+    assert isinstance(definition, Latest)
+    held = inside.held.get(ROW_FIELD)
+    position, batch, *row = json.loads(held) if held is not None else (-1, -1)
+    store = definition.row(row or None)
+    accepted = [] if found is None else [e for e in found.evidence if e.outcome == ACCEPTED]
+    # Offsets of a key only grow, so the newest is the last; of several partitions, that of the largest offset.
+    newest = max(accepted, key=lambda e: e.offset, default=None)
+    fields = None if newest is None else newest.fields  # None for a deletion too
+    log = definition.row(None if fields is None else [fields[c.field] for c in definition.columns])
+    made = Why(
+        view=definition.view,
+        kind="table" if definition.code is None else "function",
+        build=inside.build,
+        batch=inside.batch,
+        moment=from_micros(inside.moment),
+        values=tuple(ValueOf(name, store[name], None if found is None else log[name]) for name in definition.visible),
+        columns=(),
+        tiles=(),
+        events=tuple(EventOf(e, ()) for e in ([] if found is None else sorted(found.evidence, key=lambda e: e.log_us))),
+        says=tuple(sorted(definition.fields() - {k.name for k in definition.keys})),
+        found=found,
+        position=None if held is None else (position, batch),
+        verdict="unknown",
+        reason=unknown,
+    )
+    return _judged(made, inside, len(accepted))
+
+
+# The verdict --------------------------------------------------------------------------------------------------------
+
+
+def _judged(made: Why, inside: Inside, accepted: int) -> Why:
+    if made.found is None:
+        return made
+    differ = [value for value in made.values if not value.same]
+    events = "1 accepted event" if accepted == 1 else f"{accepted:,} accepted events"
+    if not differ:
+        return replace(made, verdict="same", reason=f"{events} in the log give the values that the store gives")
+    if not inside.still:
+        return replace(made, reason=f"a batch after {inside.batch} is being written, or was left half written")
+    names = ", ".join(value.name for value in differ)
+    if short := [r for r in made.found.ranges if r.gone]:
+        first = short[0]
+        return replace(
+            made,
+            reason=f"{names} cannot be compared: {first.topic}/{first.partition} starts at offset {first.start}, "
+            "and older records are gone",
+        )
+    return replace(made, verdict="different", reason=f"{events} in the log give another value of {names}")
+
+
+def tile_name(tile: TileOf) -> str:
+    return "ever" if tile.step is None else text(tile.step)
+
+
+def step_seconds(tile: TileOf) -> int | None:
+    return None if tile.step is None else tile.step // SECOND

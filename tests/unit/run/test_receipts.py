@@ -1,0 +1,162 @@
+"""Receipts as values, and the books that roll them up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from leftfold.errors import RunError
+from leftfold.run.receipts import Books, Receipt, counted, rolled_up
+from leftfold.run.reconcile import check_history, check_receipts, check_topics
+from leftfold.spark.checkpoint import Standing
+from leftfold.store.layout import LedgerRow
+
+HOUR = 3_600_000_000
+
+
+def receipt(number: int, *, hour: int = 0) -> Receipt:
+    """Batch `number` of ten records: one late, the rest accepted."""
+    end = 10 * (number + 1)
+    return Receipt(
+        first=number,
+        last=number,
+        topics={"clicks": "id"},
+        ranges={"clicks": {0: (end - 10, end)}},
+        records={"accepted": 9, "late": 1, "future": 0, "rejected": 0},
+        rows=4,
+        digest=2**63 + number,
+        ledger=(LedgerRow("clicks", 0, "accepted", 9 * (number + 1), 5, 6, end - 1),),
+        applied={"online": hour * HOUR + number},
+        stores={},
+        redriven=0,
+    )
+
+
+class InMemory:
+    """What `ReceiptLog` keeps, without a broker."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, dict[str, Any]] = {}
+
+    def append(self, scope: str, documents: Any) -> None:
+        for key, document in documents:
+            self.held.pop(key, None)
+            if document is not None:
+                self.held[key] = document
+
+    def read(self, scope: str) -> dict[str, dict[str, Any]]:
+        return self.held
+
+
+def books(log: InMemory) -> Books:
+    return Books(log, "clicks/b1")  # type: ignore[arg-type] # it has what is used
+
+
+def totals(log: InMemory) -> tuple[int, int, list[tuple[int, int]]]:
+    found = books(log).read()
+    return sum(r.records["accepted"] for r in found), sum(r.rows for r in found), [(r.first, r.last) for r in found]
+
+
+def test_a_receipt_survives_json() -> None:
+    assert Receipt.from_json(receipt(7).as_json()) == receipt(7)
+    assert receipt(7).as_json()["records"]["in"] == 10
+
+
+def test_rolled_up_it_covers_the_same() -> None:
+    whole = rolled_up([receipt(n) for n in range(4)])
+    assert (whole.first, whole.last, whole.ranges) == (0, 3, {"clicks": {0: (0, 40)}})
+    assert whole.records == {"accepted": 36, "late": 4, "future": 0, "rejected": 0}
+    assert whole.digest == (4 * 2**63 + 6) % 2**64
+    assert whole.ledger == receipt(3).ledger
+
+
+def test_hours_are_rolled_up_once_they_are_over() -> None:
+    log = InMemory()
+    mine = books(log)
+    for number in range(6):
+        mine.write(receipt(number, hour=number // 3))
+    assert list(log.held) == ["000000000003", "000000000000-000000000002", "000000000004", "000000000005"]
+    assert totals(log) == (54, 24, [(0, 2), (3, 3), (4, 4), (5, 5)])
+
+
+def test_a_batch_that_ran_again_counts_once() -> None:
+    log = InMemory()
+    mine = books(log)
+    for number in (0, 1, 1, 2):
+        mine.write(receipt(number))
+    mine.write(replace(receipt(1), redriven=5))  # a correction of an earlier one
+    mine.write(receipt(3, hour=1))
+    assert totals(log) == (36, 16, [(0, 2), (3, 3)])
+
+
+def test_a_rolled_up_receipt_is_corrected_in_its_place() -> None:
+    log = InMemory()
+    mine = books(log)
+    for number in range(4):
+        mine.write(receipt(number, hour=number // 2))
+    mine.write(receipt(4, hour=2))
+    again = books(log)
+    found = again.read()
+    again.write(replace(found[0], redriven=3))
+    again.write(receipt(5, hour=3))
+    assert totals(log)[0] == 54
+    assert books(log).read()[0].redriven == 3
+
+
+def test_a_death_between_rolling_up_and_removing_leaves_nothing_twice() -> None:
+    log = InMemory()
+    for number in range(3):
+        log.append("", [(receipt(number).key, receipt(number).as_json())])
+    whole = rolled_up([receipt(n) for n in range(3)])
+    log.append("", [(whole.key, whole.as_json())])
+    assert totals(log) == (27, 12, [(0, 2)])
+
+
+def test_counts_are_differences() -> None:
+    assert counted(receipt(5).ledger, receipt(4).ledger)["accepted"] == 9
+
+
+@pytest.mark.parametrize(
+    ("receipts", "standing", "code"),
+    [
+        ([0, 1, 2], Standing("id", 2, 2), None),
+        ([0, 1, 2], Standing("id", 1, 2), None),  # died between receipt and commit
+        ([0, 1], Standing("id", 1, 2), None),  # died before the receipt
+        ([], Standing("id", -1, 0), None),
+        ([0, 1, 2], Standing("id", 0, 1), "checkpoint-restored"),
+        ([0, 1], Standing("id", 2, 2), "receipts-missing"),
+        ([0, 2], Standing("id", 2, 2), "receipts-missing"),
+        ([], Standing("id", 2, 2), "receipts-missing"),
+    ],
+)
+def test_what_disagrees_is_refused(receipts: list[int], standing: Standing, code: str | None) -> None:
+    given = [receipt(n) for n in receipts]
+    planned = given[-1].ends if given and given[-1].last <= standing.planned else None
+    if code is None:
+        check_receipts("clicks", standing, given, planned)
+        return
+    with pytest.raises(RunError) as refused:
+        check_receipts("clicks", standing, given, planned)
+    assert refused.value.code == code
+
+
+def test_a_checkpoint_with_other_offsets_is_refused() -> None:
+    with pytest.raises(RunError) as refused:
+        check_receipts("clicks", Standing("id", 0, 0), [receipt(0)], {"clicks": {0: 11}})
+    assert refused.value.code == "checkpoint-restored"
+
+
+def test_topics_are_compared_by_id() -> None:
+    check_topics("clicks", receipt(0), {"clicks": "id"})
+    check_topics("clicks", None, {"clicks": "another"})
+    for ids in ({"clicks": "another"}, {}):
+        with pytest.raises(RunError):
+            check_topics("clicks", receipt(0), ids)
+
+
+def test_a_gap_is_named_to_the_offset() -> None:
+    check_history("clicks", {"clicks": {0: 5, 1: 7}}, {"clicks": {0: 5, 1: 0}})
+    with pytest.raises(RunError, match=r"clicks/1: 7 to 8 \(2\)"):
+        check_history("clicks", {"clicks": {0: 5, 1: 7}}, {"clicks": {0: 5, 1: 9}})
