@@ -5,7 +5,7 @@ BIN := .venv/bin
 ENGINE ?= tests/engine
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test engine bench kills meaning acceptance state
+.PHONY: help setup check format test engine bench crash-matrix many-keys rejects kills executors meaning acceptance state
 
 help: ## This list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -33,6 +33,9 @@ engine: ## Tests on real brokers, registry, Redis and Spark, which they start th
 kills: ## The long crash test: 1,000,000 events, the driver killed five times, a broker killed
 	LEFTFOLD_KILLS=full $(BIN)/pytest -q -m engine tests/engine/test_kills.py -s
 
+executors: ## On a Spark cluster: 1,000,000 events, an executor killed ten times, then a whole worker
+	LEFTFOLD_EXECUTORS=full $(BIN)/pytest -q -m engine tests/engine/test_standalone.py -k executors_are_killed -s
+
 meaning: ## Every aggregate over three windows against a brute-force oracle: 2,000,000 events, 20,000 keys
 	LEFTFOLD_MEANING=full $(BIN)/pytest -q -m engine tests/engine/test_meaning.py -s
 
@@ -41,6 +44,15 @@ acceptance: ## 1,000,000 records live, after an outage, with a backlog, in three
 
 state: ## State rows over 200 batches of moving time
 	LEFTFOLD_STATE=full $(BIN)/pytest -q -m engine tests/engine/test_state.py -s
+
+crash-matrix: ## A death at every step of a batch, for every store, and 50 drivers that wake up after they were overtaken
+	LEFTFOLD_CRASHES=full $(BIN)/pytest -q -m engine tests/engine/test_crashes.py tests/engine/test_zombies.py -s
+
+rejects: ## 1,000,000 records of which 1 % cannot be decoded and 2 % are late: counted, named, corrected, re-driven
+	LEFTFOLD_REJECTS=full $(BIN)/pytest -q -m engine tests/engine/test_redrive.py -s
+
+many-keys: ## 5,000,000 keys in one batch with a driver heap of 1 GiB
+	LEFTFOLD_KEYS=full $(BIN)/pytest -q -m engine tests/engine/test_many_keys.py -s
 
 bench: ## Ratios against the bare engines
 	$(BIN)/python -m bench producer --json

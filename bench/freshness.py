@@ -1,6 +1,7 @@
 """How long an event takes from `send` until a reader sees it, at 1,000 events a second: ours against the tuned job.
 
 Every twentieth event is of a person nobody has seen: the moment the store first knows that person ends the clock.
+And, not judged, the view with all its stores: online, changelog and lake.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,11 +24,13 @@ from bench.pairs import Case, note
 from leftfold import clock
 from leftfold.spark.source import OFFSETS_PER_PARTITION
 from leftfold.spec.schema import avro_schema
+from leftfold.spec.sinks import Changelog, Lake, Online
 
 PER_SECOND = 1_000
 PROBE_EVERY = 20
 WARM_UP_S, MEASURED_S = 8, 20
 GOAL = 1.1
+ALL_STORES_PAIRS = 2
 VIEW = "user_activity"
 
 
@@ -55,6 +59,35 @@ def measure(app: leftfold.App, session: Any, pairs: int) -> Case:
         for q, quantile in enumerate(("p50", "p99"))
     }
     return Case(tuple(ratios), GOAL, outputs_equal=True, lower_is_better=True, figures=figures)
+
+
+def all_stores(app: leftfold.App, session: Any, pairs: int) -> Case:
+    """The view with all its stores against itself with its online store alone."""
+    store = redis.Redis.from_url(app.online.url.get_secret_value())
+    store.flushall()
+    declared = app.catalog.views[VIEW]
+    app.catalog.views[VIEW] = replace(declared, sinks=(Online(), Changelog(), Lake(every_s=10)))
+    for _ in app.apply(app.plan()):
+        pass
+    every, alone = _Ours(app, session), _Ours(app, session)
+    times: list[tuple[tuple[float, float], ...]] = []
+    for number in range(min(pairs, ALL_STORES_PAIRS) + 1):  # the first is to warm up
+        pair = []
+        for side in (every, alone):
+            sinks = (Online(), Changelog(), Lake(every_s=10)) if side is every else (Online(),)
+            app.catalog.views[VIEW] = replace(declared, sinks=sinks)
+            with side.running():
+                pair.append(_percentiles(_times(app, store, side.row)))
+        if number:
+            times.append(tuple(pair))
+            shown = ", ".join(f"p50 {p50:.2f} s p99 {p99:.2f} s" for p50, p99 in pair)
+            note(f"all stores pair {number}: all and online alone: {shown}")
+    figures = {
+        f"all_{name}_s": round(statistics.median(pair[0][q] for pair in times), 3)
+        for q, name in enumerate(("p50", "p99"))
+    }
+    ratios = tuple(pair[0][1] / pair[1][1] for pair in times)
+    return Case(ratios, None, outputs_equal=True, lower_is_better=True, figures=figures)
 
 
 def _percentiles(times: list[float]) -> tuple[float, float]:
@@ -109,8 +142,7 @@ def _times(app: leftfold.App, store: Any, row: Callable[[str], str]) -> list[flo
 class _Ours:
     def __init__(self, app: leftfold.App, session: Any) -> None:
         self._app, self._session = app, session
-        checkpoints = str(app.state / "fresh" / uuid.uuid4().hex)
-        app.profile = app.profile.model_copy(update={"checkpoints": checkpoints})
+        self._checkpoints = str(app.state / "fresh" / uuid.uuid4().hex)
         self._prefix = ""
 
     def row(self, person: str) -> str:
@@ -118,16 +150,21 @@ class _Ours:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        (view,) = self._app.supervisor(views=[VIEW]).views
-        view.start(self._session, until_caught_up=False)
+        self._app.profile = self._app.profile.model_copy(update={"checkpoints": self._checkpoints})
+        supervisor = self._app.supervisor(views=[VIEW])
+        (view,) = supervisor.views
+        lakes = [one for one in supervisor.helpers if one.progress.kind == "lake"]
+        for one in (view, *lakes):
+            one.start(self._session, until_caught_up=False)
         self._prefix = f"lf::row:{VIEW}:{view.progress.build}:"
         while view.progress.lag != 0:
             view.poll()
             threading.Event().wait(0.1)
         yield
-        view.stop()
-        view.wait()
-        assert view.progress.error is None, view.progress.error
+        for one in (view, *lakes):
+            one.stop()
+            one.wait()
+            assert one.progress.error is None, one.progress.error
 
 
 class _Tuned:

@@ -3,6 +3,7 @@ against one ready-made value per entity.
 
 Two entities, each with eight features over three windows (48 values), filled by a real view from a real log. Decoding
 on the bare side is JSON and sketches into objects; merging tiles into values is our side's work alone.
+And writes: rows of a batch by our writer, fenced, against a bare pipelined loop that sets the same fields.
 """
 
 from __future__ import annotations
@@ -22,14 +23,18 @@ from datasketches import hll_sketch
 
 import leftfold
 from bench.engines import project
-from bench.pairs import Case, note
+from bench.pairs import Case, interleave, note
 from leftfold import clock
+from leftfold.store.writer import write_rows
 
 ENTITIES = 200
 EVENTS = 80_000
 READS = 400  # of each side in a pair
 MANY = 50
 GOAL = 1.3
+WRITTEN = 40_000  # entities, with five tiles each
+TILES = 5
+WRITE_GOAL = 1.0
 
 SHOP = """\
 from datetime import datetime
@@ -83,12 +88,60 @@ def measure(pairs: int) -> dict[str, Case]:
         sizes = {"bytes_per_entity": bench.bytes_per_entity(), "packed_bytes_per_entity": bench.packed_bytes()}
         note(f"in the store: {sizes}")
         return {
+            "write": _write(app, pairs),
             "read_one": Case(bench.compare("read_one", pairs, 1), GOAL, equal, lower_is_better=True),
             "read_many": Case(bench.compare("read_many", pairs, MANY), GOAL, equal, lower_is_better=True),
             "vs_packed": Case(
                 bench.compare("vs_packed", pairs, 1, packed=True), None, equal, lower_is_better=True, figures=sizes
             ),
         }
+
+
+def _write(app: leftfold.App, pairs: int) -> Case:
+    """Both in one process, the same keys, fields and values, into an empty part of the store each time."""
+    url = app.online.url.get_secret_value()
+    store = redis.Redis.from_url(url, decode_responses=True)
+    entities = [
+        (
+            f"e{number}",
+            [f"3600:{tile}" for tile in range(TILES)],
+            [f"[{tile},7,{number},1,2.5]" for tile in range(TILES)],
+        )
+        for number in range(WRITTEN)
+    ]
+
+    def ours() -> float:
+        started = clock.monotonic()
+        written = write_rows(url, ((f"ours:{key}", fields, values) for key, fields, values in entities), 0)
+        assert written == WRITTEN * TILES
+        return clock.monotonic() - started
+
+    def bare() -> float:
+        started = clock.monotonic()
+        pipeline = store.pipeline(transaction=False)
+        for number, (key, fields, values) in enumerate(entities):
+            for field, value in zip(fields, values, strict=True):
+                pipeline.hset(f"bare:{key}", field, value)
+            if number % 200 == 199:  # 1,000 commands a round trip
+                pipeline.execute()
+        pipeline.execute()
+        return clock.monotonic() - started
+
+    def emptied(side: str, write: Callable[[], float]) -> Callable[[], float]:
+        def run() -> float:
+            for start in range(0, WRITTEN, 10_000):
+                store.unlink(*(f"{side}:{key}" for key, _, _ in entities[start : start + 10_000]))
+            return write()
+
+        return run
+
+    mine, theirs = emptied("ours", ours), emptied("bare", bare)
+    mine(), theirs()
+    equal = all(store.hgetall(f"ours:{key}") == store.hgetall(f"bare:{key}") for key, _, _ in entities[:2_000])
+    ratios = interleave("write", pairs, mine, theirs)
+    for side in ("ours", "bare"):
+        emptied(side, lambda: 0.0)()
+    return Case(ratios, WRITE_GOAL, equal)
 
 
 def _fill(app: leftfold.App) -> None:

@@ -15,4 +15,4 @@ def run_until_caught_up(app: leftfold.App, spark: Any, *views: str) -> list[Prog
         view.start(spark, until_caught_up=True)
     for view in supervisor.views:
         view.wait()
-    return supervisor.progress
+    return [view.progress for view in supervisor.views]

@@ -241,7 +241,7 @@ def test_a_free_view_without_latest_must_be_unique(cluster: Cluster, tmp_path: P
     app = projects.make(tmp_path / "unique", cluster.endpoints, f"k{uuid.uuid4().hex[:8]}", text)
     projects.apply(app)
     send(app, "clicks", clicks(random.Random(1), 200, 3_000))
-    (progress,) = app.supervisor(views=["trending"], until_caught_up=True).run(lambda _: None, session=spark)
+    progress, *_ = app.supervisor(views=["trending"], until_caught_up=True).run(lambda _: None, session=spark)
     assert isinstance(progress.error, RunError)
     assert progress.error.code == "view-rows-not-unique"
 
@@ -253,7 +253,7 @@ def test_a_free_view_never_drops_a_row_without_its_key(cluster: Cluster, tmp_pat
     app = projects.make(tmp_path / "lacks", cluster.endpoints, f"k{uuid.uuid4().hex[:8]}", text)
     projects.apply(app)
     send(app, "clicks", clicks(random.Random(1), 200, 60))
-    (progress,) = app.supervisor(until_caught_up=True).run(lambda _: None, session=spark)
+    progress, *_ = app.supervisor(until_caught_up=True).run(lambda _: None, session=spark)
     assert progress.error is not None
     assert "coupons gave a row that lacks coupon or at" in progress.error.why
 

@@ -59,7 +59,7 @@ def read_keys(app: leftfold.App) -> list[tuple[int, str]]:
     consumer.assign([TopicPartition(topic, p, 0) for p in ends])
     found: list[tuple[int, str]] = []
     while len(found) < sum(ends.values()):
-        for message in consumer.consume(1_000, timeout=10):
+        for message in consumer.consume(1_000, timeout=0.2):
             key: Any = message.key()
             partition: Any = message.partition()
             found.append((partition, key.decode()))

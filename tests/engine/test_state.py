@@ -90,9 +90,9 @@ def test_state_levels_off(cluster: Cluster, tmp_path: Path, spark: Any, monkeypa
         view.start(spark, until_caught_up=True)
     while any(view.running for view in views):
         for view in views:
-            view._query.wait(0.2)
+            view.query.wait(0.2)
             view.poll()
-            for progress in view._query._query.recentProgress:
+            for progress in view.query._query.recentProgress:
                 rows[view.name][progress.batchId] = progress.stateOperators[0].numRowsTotal
     for view in views:
         assert view.progress.error is None, view.progress.error

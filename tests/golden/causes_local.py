@@ -25,7 +25,7 @@ WAITS = "exec /bin/sleep 60"
 FORMATS = "mkdir -p data && : > data/meta.properties"
 
 
-def _script(path: Path, body: str) -> None:
+def script(path: Path, body: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\n{body}\n")
     path.chmod(0o755)
@@ -39,7 +39,7 @@ def machine(tmp: Path, **programs: str) -> Iterator[Path]:
     for name in ("mkdir", "grep"):
         (bin_directory / name).symlink_to(f"/bin/{name}")
     for name, body in programs.items():
-        _script(bin_directory / name.replace("_", "-"), body)
+        script(bin_directory / name.replace("_", "-"), body)
     lock = tmp / "jars.lock.json"
     lock.write_text(json.dumps({"version": 1, "sets": {name: [_entry(name)] for name in ("kafka", "registry")}}))
     environment = {"PATH": str(bin_directory), "LEFTFOLD_CACHE": str(tmp / "cache"), "JAVA_HOME": ""}
@@ -65,7 +65,7 @@ def _entry(set_name: str) -> dict[str, object]:
     }
 
 
-def _fetched() -> None:
+def fetched() -> None:
     """Put the fake archives where a fetch would."""
     for set_name in ("kafka", "registry"):
         home = jars.directory(set_name)
@@ -79,7 +79,7 @@ def _up(tmp: Path, *, broker: str = WAITS, registry: str = WAITS, redis: str = W
     which = f'if grep -q "^node.id=1$" server.properties; then {broker}; else {WAITS}; fi'
     runs = f'case "$*" in -version) {JAVA_17};; *StorageTool*) {formats};; *runner.jar*) {registry};; *) {which};; esac'
     with machine(tmp, java=runs, redis_server=redis):
-        _fetched()
+        fetched()
         try:
             cluster.up(tmp)
         finally:
@@ -153,7 +153,7 @@ def cluster_busy(tmp: Path) -> None:
 def brokers_differ(tmp: Path) -> None:
     endpoints.write(tmp, Endpoints("id", Ports((20001,), (20002,), 20003, 20004)))
     with machine(tmp, java=JAVA_17, redis_server=WAITS):
-        _fetched()
+        fetched()
         cluster.up(tmp, brokers=3)
 
 

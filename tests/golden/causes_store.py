@@ -14,6 +14,7 @@ from leftfold.fold.definition import LAYOUT
 from leftfold.fold.expressions import to_micros
 from leftfold.kafka.admin import ObservedTopic
 from leftfold.settings import Kafka, Profile
+from leftfold.spec.companions import companions_of
 from leftfold.spec.free import View
 from leftfold.store.layout import Build, Names, manifest
 from leftfold.store.reader import Reader
@@ -122,7 +123,7 @@ def supervisor(tmp: Path, *, topics: dict[str, ObservedTopic], streams: str = VI
     engines = Engines(
         Kafka(bootstrap=DEAD),
         stand_in(url=stand_in(get_secret_value=lambda: f"redis://{DEAD}")),
-        stand_in(topics=lambda names: topics),
+        stand_in(topics=lambda names: {**topics, **dict.fromkeys(companions_of(catalog) if topics else (), THERE)}),
         stand_in(versions=lambda subject: {1: "{}"}),
     )
     options = Options(
@@ -130,6 +131,7 @@ def supervisor(tmp: Path, *, topics: dict[str, ObservedTopic], streams: str = VI
         until_caught_up=True,
         fresh=frozenset(),
         checkpoints=str(tmp / "checkpoints"),
+        lake=str(tmp / "lake"),
         locks=tmp / "locks",
         log_file=tmp / "spark.log",
         application="leftfold shop",
@@ -148,6 +150,12 @@ def spark_missing(tmp: Path) -> None:
 
 def not_applied(tmp: Path) -> None:
     supervisor(tmp, topics={})
+
+
+def companions_missing(tmp: Path) -> None:
+    running = supervisor(tmp, topics={"clicks": THERE})
+    running._engines.admin.topics = lambda names: {}
+    running._check_companions()
 
 
 def already_running(tmp: Path) -> None:
@@ -211,5 +219,7 @@ CAUSES: dict[str, Cause] = {
     "already-running": already_running,
     "accepted-records-swept": view_ends(failure=None, swept=12),
     "view-failed": view_ends(failure=SPARK_SAID),
+    "overtaken": view_ends(failure="[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. SQLSTATE: 40000"),
+    "not-applied/companions": companions_missing,
     "view-rows-not-unique": view_ends(failure=NOT_UNIQUE, streams=FREE),
 }

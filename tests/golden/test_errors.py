@@ -11,6 +11,7 @@ import inspect
 import os
 import re
 import tempfile
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,9 @@ import pytest
 from leftfold import errors
 from leftfold.cli.main import cli
 from leftfold.errors import LeftfoldError
-from tests.golden import causes, causes_local, causes_store, causes_views
 from tests.golden.codes import PACKAGE, UnreadableError, error_classes, scan, unmatched
 
-FILES = (causes.CAUSES, causes_views.CAUSES, causes_store.CAUSES, causes_local.CAUSES)
+FILES = [import_module(f"tests.golden.{path.stem}").CAUSES for path in sorted(Path(__file__).parent.glob("causes*.py"))]
 CAUSES = {name: cause for file in FILES for name, cause in file.items()}
 CODES = {name.partition("/")[0] for name in CAUSES}
 TEXTS = Path(__file__).with_name("errors.txt")

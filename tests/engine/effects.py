@@ -1,0 +1,140 @@
+"""A project with every store, and its whole truth: log, store, changelog and receipts read by the tests' own code."""
+
+from __future__ import annotations
+
+import json
+import random
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+
+from leftfold.kafka.receipt_log import ReceiptLog
+from leftfold.local.endpoints import Endpoints
+from leftfold.run.progress import Progress
+from leftfold.run.receipts import Books, Receipt
+from tests.engine import oracle, projects
+from tests.engine.driving import run_until_caught_up
+
+VIEW = "account_activity"
+BOTH = projects.PAYMENTS.replace("by=Payment.account)", "by=Payment.account, to=[lf.Online(), lf.Changelog()])")
+
+
+def payments(count: int, chance: random.Random, first: int = 0) -> Iterator[dict[str, Any]]:
+    """Skewed keys, a tenth out of order; of these some are late, some from the future."""
+    for number in range(first, first + count):
+        delay = chance.choice([0, 5, 100, 590, 590, 3_000, -300]) if chance.random() < 0.1 else chance.uniform(0, 2)
+        yield {
+            "id": number,
+            "account": f"a{int(chance.paretovariate(0.7)) % 300}",
+            "amount": round(chance.lognormvariate(3.5, 1.2), 2),
+            "points": chance.randrange(-3, 20),
+            "note": None if chance.random() < 0.3 else f"n{number}",
+            "at": datetime.now(UTC) - timedelta(seconds=delay),
+        }
+
+
+class Project:
+    """One view of payments, in a namespace of its own."""
+
+    def __init__(self, endpoints: Endpoints, root: Path, streams: str = BOTH, seed: int = 0) -> None:
+        self.endpoints = endpoints
+        self.app = projects.make(root, endpoints, f"e{uuid.uuid4().hex[:8]}", streams)
+        projects.apply(self.app)
+        self.sent = 0
+        self._chance = random.Random(seed)
+
+    def send(self, count: int) -> None:
+        with self.app.producer("payments") as producer:
+            for record in payments(count, self._chance, self.sent):
+                producer.send_dict(record)
+        self.sent += count
+
+    def run(self, spark: Any) -> Progress:
+        (progress,) = run_until_caught_up(self.app, spark)
+        return progress
+
+    @property
+    def topic(self) -> str:
+        return self.app.profile.topic_name("payments")
+
+    @property
+    def changelog(self) -> str:
+        return self.app.profile.topic_name(f"{VIEW}.changelog")
+
+    def receipts(self, build: str) -> list[Receipt]:
+        log = ReceiptLog(self.app.kafka, self.app.profile.topic_name("leftfold.receipts"))
+        return Books(log, f"{VIEW}/{build}").read()
+
+    def log(self) -> oracle.Log:
+        schemas = self.app.log[1].versions(f"{self.topic}-value")
+        return oracle.read_log(self.endpoints.bootstrap, self.topic, schemas)
+
+    def check(self, build: str | None) -> int:
+        """Store, changelog and books against the log; says how many tiles were compared."""
+        assert build is not None
+        log = self.log()
+        prefix = f"lf:{self.app.profile.namespace}:row:{VIEW}:{build}:"
+        expected, found = log.slots(), oracle.read_store(self.endpoints.redis_url, prefix)
+        wrong = oracle.differences(expected, found)
+        assert not wrong, f"online: {len(wrong)} of {len(expected)} tiles differ: {wrong[:3]}"
+        if self.app.log[0].topics([self.changelog]):
+            mirrored = read_changelog(self.endpoints.bootstrap, self.changelog, build)
+            wrong = oracle.differences(expected, mirrored)
+            assert not wrong, f"changelog: {len(wrong)} of {len(expected)} tiles differ: {wrong[:3]}"
+        receipts = self.receipts(build)
+        tiled(receipts)
+        counted = {o: sum(r.records[o] for r in receipts) for o in receipts[0].records}
+        assert {o: n for o, n in counted.items() if n} == dict(log.outcomes)
+        ends = {p: end for p, end in self.app.log[0].end_offsets(self.topic, 6).items() if end}
+        assert {p: end for p, end in receipts[-1].ends["payments"].items() if end} == ends
+        return len(expected)
+
+
+def tiled(receipts: list[Receipt]) -> None:
+    """Every offset in exactly one receipt, every batch too."""
+    reached: dict[int, int] = {}
+    number = 0
+    for receipt in receipts:
+        assert receipt.first == number
+        number = receipt.last + 1
+        for p, (start, end) in receipt.ranges["payments"].items():
+            assert start == reached.get(p, 0)
+            assert end >= start
+            reached[p] = end
+
+
+def read_changelog(bootstrap: str, topic: str, build: str) -> dict[tuple[str, str], tuple[int, list[Any]]]:
+    """What a reader without any history makes of it: the last committed record of each key."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": uuid.uuid4().hex,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    partitions = sorted(consumer.list_topics(topic, timeout=20).topics[topic].partitions)
+    consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
+    held: dict[tuple[str, str], tuple[int, list[Any]]] = {}
+    ended = 0
+    while ended < len(partitions):
+        message = consumer.poll(20)
+        assert message is not None
+        if message.error() is not None:
+            ended += 1
+            continue
+        key, value = (message.key() or b"").decode(), message.value()
+        of, field, entity = key.split("/", 2)
+        if of != build:
+            continue
+        if value is None:
+            held.pop((entity, field), None)
+        else:
+            index, _batch, *partials = json.loads(value)
+            held[entity, field] = (index, partials)
+    consumer.close()
+    return held

@@ -1,0 +1,92 @@
+"""Every step of a batch, and a death at it: nothing lost, nothing doubled, receipts that tile the log.
+
+`make engine` runs a small matrix; `make crash-matrix` each point 20 times in a warm JVM, and once each with a real
+death of the process and of its JVM. The seed is printed; LEFTFOLD_SEED repeats it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leftfold.kafka import changelog as log_writer
+from leftfold.run.view import RunningView
+from leftfold.spark import source
+from tests.engine import projects
+from tests.engine.conftest import Cluster
+from tests.engine.crashes import POINTS, dying, raise_died, unload_state
+from tests.engine.effects import BOTH, Project
+
+FULL = os.environ.get("LEFTFOLD_CRASHES") == "full"
+SEED = int(os.environ.get("LEFTFOLD_SEED", str(random.SystemRandom().randrange(10**6))))
+REPETITIONS = 20 if FULL else 1
+# What each store adds to the points of a batch.
+STORES = {"online": (projects.PAYMENTS, POINTS[:4] + POINTS[-1:]), "changelog": (BOTH, POINTS)}
+
+
+def started(project: Project, spark: Any) -> RunningView:
+    (view,) = project.app.supervisor(until_caught_up=True).views
+    view.start(spark, until_caught_up=True)
+    return view
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.timeout(3_600 if FULL else 900)
+def test_a_death_at_every_step(
+    cluster: Cluster, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    streams, points = STORES[store]
+    chance = random.Random(SEED)
+    project = Project(cluster.endpoints, tmp_path / store, streams, seed=SEED)
+    deaths = tiles = 0
+    build = None
+    for repetition in range(REPETITIONS):
+        for point in points:
+            # Batches of a few hundred records are written by the driver, larger ones by the executors.
+            monkeypatch.setattr(source, "OFFSETS_PER_PARTITION", chance.choice([100, 20_000]))
+            project.send(chance.choice([300, 700, 6_000]))
+            (view,) = project.app.supervisor(until_caught_up=True).views
+            with dying(view, point, 0, raise_died):
+                view.start(spark, until_caught_up=True)
+                view.query.wait(120)
+            assert "DiedError" in (view.query.failure() or ""), f"{point}: {view.query.failure()}"
+            deaths += 1
+            log_writer.close()  # as a new process would, it has no writers open and no state in memory
+            unload_state(spark)
+            view = started(project, spark)
+            view.wait()
+            assert view.progress.error is None, f"seed {SEED}, {point}, {repetition}: {view.progress.error}"
+            assert build in (None, view.progress.build)
+            build = view.progress.build
+            tiles = project.check(build)
+        print(f"{store}, repetition {repetition + 1}: {deaths} deaths, {tiles:,} tiles as the log says", flush=True)
+    print(
+        f"seed {SEED}, {store}: {deaths} deaths at {len(points)} points of a batch, {project.sent:,} records: "
+        f"0 lost, 0 doubled effects in {tiles:,} tiles, checked after each; receipts tile the log"
+    )
+
+
+@pytest.mark.timeout(3_600 if FULL else 900)
+def test_a_real_death_at_every_step(cluster: Cluster, tmp_path: Path) -> None:
+    project = Project(cluster.endpoints, tmp_path / "deaths", BOTH, seed=SEED)
+    deaths = [(point, how) for point in POINTS for how in ("exit", "jvm")]
+    chosen = deaths if FULL else random.Random(SEED).sample(deaths, 2)
+    for point, how in chosen:
+        project.send(4_000)
+        command = [sys.executable, "-m", "tests.engine.crashes", str(project.app.root), point, "0", how]
+        died = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+        assert died.returncode != 0, f"{point}, {how}: {died.stdout[-500:]}"
+    with projects.running(project.app.root, "--until-caught-up") as run:
+        assert run.wait(300) == 0, run.explain()
+        build = run.lines()[-1]["views"][0]["build"]
+    tiles = project.check(build)
+    print(
+        f"seed {SEED}: {len(chosen)} real deaths ({', '.join(f'{p} by {h}' for p, h in chosen)}), "
+        f"{project.sent:,} records: 0 of {tiles:,} tiles differ in either store; receipts tile the log"
+    )

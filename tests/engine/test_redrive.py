@@ -1,0 +1,163 @@
+"""Bad records: each counted, each named; and after they were corrected, as if they had been good from the start.
+
+`make engine` sends 30,000 records; `make rejects` 1,000,000.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import uuid
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import leftfold
+from leftfold.kafka.rejects import Position
+from leftfold.run import broom
+from tests.engine import oracle, projects
+from tests.engine.conftest import Cluster
+from tests.engine.effects import VIEW, payments
+from tests.engine.log import read_topic
+
+FULL = os.environ.get("LEFTFOLD_REJECTS") == "full"
+RECORDS = 1_000_000 if FULL else 30_000
+SEED = int(os.environ.get("LEFTFOLD_SEED", str(random.SystemRandom().randrange(10**6))))
+# The producer's time is the log's: a test can let hours pass, and two topics hold the same records at the same times.
+STREAMS = projects.PAYMENTS.replace('lateness="10m"', 'lateness="10m", log_time="producer"')
+START = datetime.now(UTC) - timedelta(hours=6)
+LENGTHS = (2**31 - 1, 2**31, 2**60)
+
+
+def zigzag(number: int) -> bytes:
+    number, out = number << 1, bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*out, number])
+
+
+def spoilt(value: bytes, chance: random.Random) -> bytes:
+    """Undecodable, in one of the ways that are met."""
+    way = chance.randrange(4)
+    if way == 0:
+        return value[: chance.randrange(6, 12)]
+    if way == 1:
+        return value[:5] + zigzag(1) + zigzag(chance.choice(LENGTHS)) + b"x"  # a text that claims to be that long
+    if way == 2:
+        return b"\x01" + value[1:]
+    return value[:1] + (9_999).to_bytes(4) + value[5:]
+
+
+class Sent:
+    """The same payments in two topics: in one of them a hundredth cannot be decoded. Two in a hundred are late."""
+
+    def __init__(self, cluster: Cluster, root: Path) -> None:
+        chance = random.Random(SEED)
+        self.good, self.bad = (
+            projects.make(root / name, cluster.endpoints, f"{name}{uuid.uuid4().hex[:8]}", STREAMS)
+            for name in ("good", "bad")
+        )
+        self.late, self.spoilt = 0, {}
+        for app in (self.good, self.bad):
+            projects.apply(app)
+        with self.good.producer("payments") as good, self.bad.producer("payments") as bad:
+            for number, record in enumerate(payments(RECORDS, chance)):
+                logged = START + timedelta(hours=3) * (number / RECORDS)
+                is_late, is_spoilt = chance.random() < 0.02, chance.random() < 0.01
+                behind = chance.uniform(700, 3_000) if is_late else chance.uniform(0, 300)
+                record["at"] = logged - timedelta(seconds=behind)
+                key, value = good.key_of(record), good.encode(record)
+                good.send_encoded(key, value, log_time=logged)
+                if is_spoilt:
+                    self.spoilt[number] = record
+                    value = spoilt(value, chance)
+                else:
+                    self.late += is_late
+                bad.send_encoded(key, value, log_time=logged)
+
+    def pass_hours(self) -> None:
+        """A record of each partition, three hours later: all tiles before are closed."""
+        for app in (self.good, self.bad):
+            with app.producer("payments") as producer:
+                for number in range(200):
+                    moment = START + timedelta(hours=5, minutes=30)
+                    record = {"id": RECORDS + number, "account": f"z{number}", "amount": 1.0, "points": 1, "note": None}
+                    producer.send_dict({**record, "at": moment}, log_time=moment)
+
+
+def run_all(app: leftfold.App, spark: Any) -> Any:
+    """The view and the intake."""
+    progress = app.supervisor(until_caught_up=True).run(lambda _: None, session=spark)
+    for one in progress:
+        assert one.error is None, one.error
+    return progress[0]
+
+
+def tiles_of(app: leftfold.App, build: str | None) -> dict[tuple[str, str], tuple[int, list[Any]]]:
+    return oracle.read_store(app.online.url.get_secret_value(), f"lf:{app.profile.namespace}:row:{VIEW}:{build}:")
+
+
+@pytest.mark.timeout(3_000 if FULL else 900)
+def test_corrected_records_are_as_good_as_good_ones(
+    cluster: Cluster, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broom, "CLOCK_SLACK", 1_000_000)
+    sent = Sent(cluster, tmp_path)
+    good, bad = run_all(sent.good, spark), run_all(sent.bad, spark)
+    counts = bad.records()
+    assert counts == {
+        "accepted": RECORDS - sent.late - len(sent.spoilt),
+        "late": sent.late,
+        "future": 0,
+        "rejected": len(sent.spoilt),
+    }
+    rejects = sent.bad.rejects("payments")
+    topic = sent.bad.profile.topic_name("payments")
+    schemas = sent.bad.log[1].versions(f"{topic}-value")
+    where = {
+        Position(logged.partition, logged.offset): logged
+        for logged in read_topic(cluster.endpoints.bootstrap, topic, schemas)
+    }
+    assert {e.position for e in rejects.entries()} == {p for p, logged in where.items() if logged.record is None}
+    assert len(rejects.entries(late=True)) == sent.late
+
+    originals = positions_in(sent.good, cluster)
+    events = {p: as_json(originals[p]) for p, logged in where.items() if logged.record is None}
+    done = rejects.correct(events)
+    late_originals = [p for p, why in done.refused if why.startswith("late")]
+    assert len(done.sent) + len(late_originals) == len(sent.spoilt), done.refused[:3]
+    assert sum(not e.redriven for e in rejects.entries()) == len(late_originals)
+
+    early = run_all(sent.bad, spark)
+    assert early.pending > 0, "tiles of the last hour cannot have been closed"
+    sent.pass_hours()
+    good, bad = run_all(sent.good, spark), run_all(sent.bad, spark)
+    bad = run_all(sent.bad, spark)  # closed by what the run before has read
+    assert bad.pending == 0
+    expected, found = tiles_of(sent.good, good.build), tiles_of(sent.bad, bad.build)
+    wrong = oracle.differences(expected, found)
+    assert not wrong, f"{len(wrong)} of {len(expected)} tiles differ: {wrong[:3]}"
+    print(
+        f"seed {SEED}: {RECORDS:,} records, {len(sent.spoilt):,} undecodable, {sent.late:,} late: "
+        f"{counts['accepted']:,} + {counts['late']:,} + {counts['rejected']:,}; each named with its offset; "
+        f"{len(done.sent):,} corrected and re-driven ({len(late_originals)} would have been late): 0 rejects left, "
+        f"0 of {len(expected):,} tiles differ from a run in which they had been good"
+    )
+
+
+def positions_in(app: leftfold.App, cluster: Cluster) -> dict[Position, dict[str, Any]]:
+    topic = app.profile.topic_name("payments")
+    schemas = app.log[1].versions(f"{topic}-value")
+    return {
+        Position(logged.partition, logged.offset): logged.record
+        for logged in read_topic(cluster.endpoints.bootstrap, topic, schemas)
+        if logged.record is not None
+    }
+
+
+def as_json(record: dict[str, Any]) -> str:
+    return json.dumps({**record, "at": record["at"].isoformat()})
