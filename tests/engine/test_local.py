@@ -11,6 +11,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -79,7 +80,10 @@ def kill(endpoints: Endpoints, *names: str) -> None:
 
 def listening(pid: int) -> set[str]:
     """Addresses that a process listens on, as the kernel writes them."""
-    inodes = {str(fd.readlink()).removeprefix("socket:[").removesuffix("]") for fd in Path(f"/proc/{pid}/fd").iterdir()}
+    inodes = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # a busy process closes files while they are listed
+            inodes.add(str(descriptor.readlink()).removeprefix("socket:[").removesuffix("]"))
     rows = [
         line.split()
         for table in ("tcp", "tcp6")
