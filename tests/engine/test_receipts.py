@@ -49,6 +49,8 @@ def test_receipts_tile_the_log(project: Project, spark: Any, monkeypatch: pytest
 @pytest.mark.parametrize("how", ["flushed", "restored"])
 def test_a_store_that_lost_data_is_repaired(project: Project, spark: Any, how: str) -> None:
     project.send(3_000)
+    with project.app.producer("payments") as producer:  # a schema that no registry knows, met again by the repair
+        producer.send_encoded(b"a1", b"\0" + (9_999).to_bytes(4) + b"x")
     first = project.run(spark)
     client = redis.Redis.from_url(project.endpoints.redis_url)
     mine = f"lf:{project.app.profile.namespace}:*"

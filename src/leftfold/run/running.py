@@ -143,7 +143,10 @@ class Running(ABC):
         try:
             self._query = self._begin()
         except LeftfoldError as error:
-            self._failed(error)
+            if self._learned(str(error.__cause__)):  # what is computed anew at a start meets old schemas too
+                self._start()
+            else:
+                self._failed(error)
         else:
             self.progress.state = "running"
 
