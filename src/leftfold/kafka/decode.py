@@ -1,131 +1,232 @@
-"""Records from bytes, for who looks at single ones: the same fields, and the same refusals, as in a view's decoding.
+"""Single records from bytes, for who looks at one or re-drives it: the fields, and the refusals, of a view's decoding.
 
-A decoder gives plain values, times in microseconds, or None for bytes that are no record of the event.
+Values are plain, times in microseconds. Whoever cannot make an event of the bytes is told why.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import io
 import json
 import math
 import re
+import struct
 from collections.abc import Callable, Container
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from fastavro import parse_schema, schemaless_reader
 from fastavro.read import SchemaResolutionError
+from fastavro.schema import SchemaParseException
 
 from leftfold.fold.expressions import to_micros
-from leftfold.fold.values import INT64, Kind
+from leftfold.fold.values import INT64
+from leftfold.spec import reasons
 from leftfold.spec.event import Event, EventField, fields_of
 from leftfold.spec.framing import HEADER_BYTES
 from leftfold.spec.schema import avro_schema
 
-Decode = Callable[[bytes | None], dict[str, Any] | None]
-_NO_RECORD = (EOFError, ValueError, IndexError, OverflowError, MemoryError, TypeError, SchemaResolutionError)
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
-_REFUSED = object()
+Schemas = Callable[[int], str | None]  # by id; None if the registry never gave it out
+Read = Callable[[bytes], dict[str, Any] | str]  # the event's fields, or why there are none
+Decode = Callable[[bytes | None], dict[str, Any] | None]  # ... by who does not ask why
+
+# What fastavro raises for bytes that are not of the schema, or a schema that cannot be read as the event's.
+_UNREADABLE = (
+    *(EOFError, ValueError, TypeError, IndexError, KeyError, OverflowError, MemoryError, struct.error),
+    *(SchemaResolutionError, SchemaParseException),
+)
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)  # as Spark reads it
+_SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}  # in bytes
 
 
-def avro_decoder(event: type[Event], only: Container[str], schema_of: Callable[[int], str | None]) -> Decode:
-    """`schema_of` gives the text of a schema by its id, or None for an id that was never given out."""
-    reader = parse_schema(_bare(json.loads(avro_schema(event, only=only))))
-    writers: dict[int, Any] = {}
-
-    def decode(value: bytes | None) -> dict[str, Any] | None:
-        if value is None or len(value) <= HEADER_BYTES or value[0] != 0:
-            return None
-        schema_id = int.from_bytes(value[1:HEADER_BYTES])
-        if schema_id not in writers:
-            text = schema_of(schema_id)
-            writers[schema_id] = None if text is None else parse_schema(_bare(json.loads(text)))
-        if writers[schema_id] is None:
-            return None
-        try:
-            found: Any = schemaless_reader(io.BytesIO(value[HEADER_BYTES:]), writers[schema_id], reader)
-        except _NO_RECORD:
-            return None
-        return dict(found)
-
-    return decode
-
-
-def _bare(schema: Any) -> Any:
-    """Without logical types: a time is then its number, also one that no datetime of Python's can hold."""
-    if isinstance(schema, dict):
-        return {k: _bare(v) for k, v in schema.items() if k != "logicalType"}
-    return [_bare(part) for part in schema] if isinstance(schema, list) else schema
+def avro_decoder(event: type[Event], only: Container[str], schemas: Schemas) -> Decode:
+    return _without_reasons(avro_reader(event, only, schemas))
 
 
 def json_decoder(event: type[Event], only: Container[str]) -> Decode:
-    fields = [f for f in fields_of(event).values() if f.name in only]
+    return _without_reasons(json_reader(event, only, text_of_all=True))
 
+
+def _without_reasons(read: Read) -> Decode:
     def decode(value: bytes | None) -> dict[str, Any] | None:
-        try:
-            found = json.loads((value or b"").decode(), parse_constant=_refuse)
-        except ValueError:
-            return None
-        if not isinstance(found, dict):
-            return None
-        read = {f.name: _field(f, found) for f in fields}
-        return None if _REFUSED in read.values() else read
+        found = None if value is None else read(value)
+        return None if isinstance(found, str) else found
 
     return decode
 
 
-def _refuse(text: str) -> Any:
-    raise ValueError(f"{text} is no number")
+# Avro ---------------------------------------------------------------------------------------------------------------
 
 
-def _field(field: EventField, found: dict[str, Any]) -> Any:
-    given = found.get(field.name)
-    if given is None and not field.required and (field.name not in found or not field.optional):
-        return _micros(field.default)
-    if given is None:
-        return None if field.optional else _REFUSED
+def schema_id_of(value: bytes) -> int | None:
+    """None if the value is not framed."""
+    return int.from_bytes(value[1:HEADER_BYTES]) if len(value) > HEADER_BYTES and value[0] == 0 else None
+
+
+def avro_reader(
+    event: type[Event],
+    only: Container[str],
+    schemas: Schemas,
+    *,
+    bad_text: Literal["strict", "surrogateescape"] = "strict",
+) -> Read:
+    """Text that is no UTF-8 makes a record unreadable, or is kept so that its field can be named."""
+    reader = parse_schema(_plain(json.loads(avro_schema(event, only=only))))
+    known: dict[int, Any] = {}  # writers' schemas
+
+    def read(value: bytes) -> dict[str, Any] | str:
+        if (schema_id := schema_id_of(value)) is None:
+            return reasons.NOT_FRAMED
+        if schema_id not in known:
+            text = schemas(schema_id)
+            known[schema_id] = None if text is None else _named(_plain(json.loads(text)), event.__name__)
+        if (writer := known[schema_id]) is None:
+            return reasons.with_number(reasons.UNREGISTERED, schema_id)
+        body = value[HEADER_BYTES:]
+        try:
+            found: Any = schemaless_reader(
+                io.BytesIO(body), parse_schema(writer), reader, handle_unicode_errors=bad_text
+            )
+            _check_choices(writer, io.BytesIO(body), {})
+        except _UNREADABLE:
+            return reasons.with_number(reasons.UNREADABLE_AVRO, schema_id)
+        return dict(found)
+
+    return read
+
+
+def _named(schema: Any, name: str) -> Any:
+    """As Java's reader, which Spark uses: a record may have any name. fastavro compares them."""
+    if not isinstance(schema, dict) or schema.get("type") != "record":
+        return schema
+    return {k: v for k, v in schema.items() if k != "namespace"} | {"name": name}
+
+
+def _check_choices(schema: Any, body: io.BytesIO, named: dict[str, Any]) -> None:
+    """Raise for a negative number of a union's branch, which fastavro counts from the end. The rest can be read."""
+    if isinstance(schema, list):
+        if (branch := _long(body)) < 0:
+            raise IndexError(f"branch {branch}")
+        _check_choices(schema[branch], body, named)
+        return
+    if isinstance(schema, dict) and "name" in schema:
+        named[schema["name"].rpartition(".")[2]] = schema
+    kind = schema["type"] if isinstance(schema, dict) else schema
+    if kind == "record":
+        for field in schema["fields"]:
+            _check_choices(field["type"], body, named)
+    elif kind in ("array", "map"):
+        _check_items(schema, body, named)
+    elif kind in ("int", "long", "enum"):
+        _long(body)
+    elif kind in ("string", "bytes"):
+        body.seek(_long(body), io.SEEK_CUR)
+    elif kind == "fixed":
+        body.seek(schema["size"], io.SEEK_CUR)
+    elif isinstance(kind, str) and kind in _SIZES:
+        body.seek(_SIZES[kind], io.SEEK_CUR)
+    else:
+        _check_choices(named[kind.rpartition(".")[2]] if isinstance(kind, str) else kind, body, named)
+
+
+def _check_items(schema: dict[str, Any], body: io.BytesIO, named: dict[str, Any]) -> None:
+    while (items := _long(body)) != 0:
+        if items < 0:
+            _long(body)  # the block's size in bytes follows
+        for _ in range(abs(items)):
+            if schema["type"] == "map":
+                body.seek(_long(body), io.SEEK_CUR)
+            _check_choices(schema["items" if schema["type"] == "array" else "values"], body, named)
+
+
+def _long(body: io.BytesIO) -> int:
+    number: Any = schemaless_reader(body, "long", None)
+    return int(number)
+
+
+def partly_decoded(value: bytes, writer: str) -> dict[str, Any]:
+    """The fields of a record in their order, as far as the bytes can be read."""
+    body, read = io.BytesIO(value[HEADER_BYTES:]), {}
+    try:
+        for field in json.loads(writer)["fields"]:
+            schema = parse_schema(_plain(field["type"]))
+            read[field["name"]] = schemaless_reader(body, schema, None, handle_unicode_errors="backslashreplace")
+    except _UNREADABLE:
+        pass  # what was read before it is what there is to show
+    return read
+
+
+def _plain(schema: Any) -> Any:
+    """Without logical types: times stay numbers, also those that Python's datetime does not hold."""
+    if isinstance(schema, list):
+        return [_plain(part) for part in schema]
+    if isinstance(schema, dict):
+        nested = ("type", "items", "values", "fields")
+        return {k: _plain(v) if k in nested else v for k, v in schema.items() if k != "logicalType"}
+    return schema
+
+
+# JSON ---------------------------------------------------------------------------------------------------------------
+
+
+def json_reader(event: type[Event], only: Container[str], *, text_of_all: bool) -> Read:
+    """`text_of_all` takes anything where text is declared, as its JSON, which is what Spark does."""
+    fields = [f for f in fields_of(event).values() if f.name in only]
+
+    def read(value: bytes) -> dict[str, Any] | str:
+        try:
+            given = json.loads(value.decode(), parse_constant=_no_number)
+        except (ValueError, RecursionError):
+            return reasons.UNREADABLE_JSON
+        if not isinstance(given, dict):
+            return reasons.UNREADABLE_JSON
+        for field in fields:
+            if field.required and not field.optional and given.get(field.name) is None:
+                return reasons.MISSING.format(field=field.name)
+        try:
+            return {f.name: _field(f, given, text_of_all=text_of_all) for f in fields}
+        except (ValueError, TypeError, OverflowError):
+            return reasons.UNREADABLE_JSON
+
+    return read
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _field(field: EventField, given: dict[str, Any], *, text_of_all: bool) -> Any:
+    value = given.get(field.name)
+    if value is None:
+        absent = field.name not in given or not field.optional
+        return _micros(field.default if absent and not field.required else None)
     if not field.repeated:
-        return _value(field, given)
-    if not isinstance(given, list) or None in given:
-        return _REFUSED
-    values = [_value(field, value) for value in given]
-    return _REFUSED if _REFUSED in values else values
+        return _value(field, value, text_of_all=text_of_all)
+    if not isinstance(value, list) or None in value:
+        raise TypeError("not a list of values")
+    return [_value(field, v, text_of_all=text_of_all) for v in value]
 
 
-def _micros(default: Any) -> Any:
-    if isinstance(default, list):
-        return [_micros(value) for value in default]
-    return to_micros(default) if isinstance(default, datetime) else default
+def _micros(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_micros(v) for v in value]
+    return to_micros(value) if isinstance(value, datetime) else value
 
 
-def _value(field: EventField, given: Any) -> Any:
-    return _OF_KIND[field.kind](given)
-
-
-def _bytes(given: Any) -> Any:
-    try:
-        return base64.b64decode(given, validate=True)
-    except (binascii.Error, TypeError, ValueError):
-        return _REFUSED
-
-
-def _moment(given: Any) -> Any:
-    if not isinstance(given, str) or not _MOMENT.fullmatch(given):
-        return _REFUSED
-    try:
-        return to_micros(datetime.fromisoformat(given))
-    except (ValueError, OverflowError):
-        return _REFUSED
-
-
-_OF_KIND: dict[Kind, Callable[[Any], Any]] = {
-    # Spark takes anything for text, as its JSON.
-    "string": lambda v: v if isinstance(v, str) else json.dumps(v, separators=(",", ":"), ensure_ascii=False),
-    "int": lambda v: v if type(v) is int and -INT64 <= v < INT64 else _REFUSED,
-    "float": lambda v: float(v) if type(v) in (int, float) and math.isfinite(v) else _REFUSED,
-    "bool": lambda v: v if isinstance(v, bool) else _REFUSED,
-    "datetime": _moment,
-    "bytes": _bytes,
-}
+def _value(field: EventField, value: Any, *, text_of_all: bool) -> Any:
+    match field.kind, value:
+        case ("string", str()) | ("bool", bool()):
+            return value
+        case "string", _ if text_of_all:
+            return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+        case _, bool():
+            raise TypeError("true or false where something else is declared")
+        case "int", int() if -INT64 <= value < INT64:
+            return value
+        case "float", int() | float() if math.isfinite(value):
+            return float(value)
+        case "bytes", str():
+            return base64.b64decode(value, validate=True)
+        case "datetime", str() if _MOMENT.fullmatch(value):
+            return to_micros(datetime.fromisoformat(value))
+    raise TypeError(f"not of kind {field.kind}")

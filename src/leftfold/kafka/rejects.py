@@ -19,8 +19,9 @@ from pydantic import ValidationError
 from leftfold.errors import DeclarationError, DeliveryError, LogError
 from leftfold.fold.values import entity_text
 from leftfold.kafka.admin import Admin
+from leftfold.kafka.decode import partly_decoded, schema_id_of
 from leftfold.kafka.encode import MISFITS
-from leftfold.kafka.judge import judged_bytes, judged_fields, partly_decoded, schema_id_of
+from leftfold.kafka.judge import judged_bytes, judged_fields
 from leftfold.kafka.producer import SETTINGS, encoder_of
 from leftfold.kafka.registry import SchemaRegistry
 from leftfold.kafka.scan import Scanned, scan

@@ -12,8 +12,9 @@ from pydantic import Field
 
 import leftfold as lf
 from leftfold.fold.expressions import to_micros
+from leftfold.kafka.decode import partly_decoded, schema_id_of
 from leftfold.kafka.encode import avro_encoder, json_encoder
-from leftfold.kafka.judge import Verdict, judged_bytes, partly_decoded, schema_id_of
+from leftfold.kafka.judge import Verdict, judged_bytes
 from leftfold.kafka.rejects import Position
 from leftfold.spec.reasons import rule_text
 from leftfold.spec.schema import avro_schema
