@@ -78,20 +78,17 @@ class Project:
         assert build is not None
         log = self.log()
         prefix = f"lf:{self.app.profile.namespace}:row:{VIEW}:{build}:"
-        expected, found = log.slots(), oracle.read_store(self.endpoints.redis_url, prefix)
-        wrong = oracle.differences(expected, found)
-        assert not wrong, f"online: {len(wrong)} of {len(expected)} tiles differ: {wrong[:3]}"
+        tiles = oracle.check_tiles(log, self.endpoints.redis_url, prefix)
         if self.app.log[0].topics([self.changelog]):
             mirrored = read_changelog(self.endpoints.bootstrap, self.changelog, build)
-            wrong = oracle.differences(expected, mirrored)
-            assert not wrong, f"changelog: {len(wrong)} of {len(expected)} tiles differ: {wrong[:3]}"
+            wrong = oracle.differences(log.slots(), mirrored)
+            assert not wrong, f"changelog: {len(wrong)} of {tiles} tiles differ: {wrong[:3]}"
         receipts = self.receipts(build)
         tiled(receipts)
-        counted = {o: sum(r.records[o] for r in receipts) for o in receipts[0].records}
-        assert {o: n for o, n in counted.items() if n} == dict(log.outcomes)
+        oracle.check_ledger(log, ((o, n) for r in receipts for o, n in r.records.items() if n))
         ends = {p: end for p, end in self.app.log[0].end_offsets(self.topic, 6).items() if end}
         assert {p: end for p, end in receipts[-1].ends["payments"].items() if end} == ends
-        return len(expected)
+        return tiles
 
 
 def tiled(receipts: list[Receipt]) -> None:

@@ -71,3 +71,12 @@ def _decode(value: bytes | None, schemas: dict[int, Any]) -> dict[str, Any] | No
         return None
     assert isinstance(record, dict)
     return record
+
+
+def avro_long(number: int) -> bytes:
+    """A number that is not negative, as Avro writes it."""
+    number, out = number << 1, bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*out, number])

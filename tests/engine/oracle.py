@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
@@ -99,3 +100,19 @@ def read_store(url: str, prefix: str) -> dict[tuple[str, str], tuple[int, list[A
 def differences(expected: dict[Any, Any], found: dict[Any, Any]) -> list[str]:
     slots = expected.keys() | found.keys()
     return [f"{s}: log {expected.get(s)}, store {found.get(s)}" for s in slots if expected.get(s) != found.get(s)]
+
+
+def check_tiles(log: Log, url: str, prefix: str) -> int:
+    """A store's rows against the log; says how many tiles were compared."""
+    expected = log.slots()
+    wrong = differences(expected, read_store(url, prefix))
+    assert not wrong, f"online: {len(wrong)} of {len(expected)} tiles differ: {wrong[:3]}"
+    return len(expected)
+
+
+def check_ledger(log: Log, ledger: Iterable[tuple[str, int]]) -> None:
+    """What a view says became of its records (outcome, how many) against the log."""
+    counted = dict.fromkeys(log.outcomes, 0)
+    for outcome, records in ledger:
+        counted[outcome] += records
+    assert counted == dict(log.outcomes)

@@ -16,6 +16,7 @@ import redis
 
 from tests.engine import projects
 from tests.engine.conftest import Cluster
+from tests.engine.log import avro_long
 
 FULL = os.environ.get("LEFTFOLD_KEYS") == "full"
 SIZES = (500_000, 5_000_000) if FULL else (200_000,)
@@ -61,7 +62,7 @@ def counted(cluster: Cluster, root: Path, keys: int) -> tuple[int, int]:
         encoded = producer.encode({"page": 0, "at": now})
         body = encoded[:5], encoded[6:]  # the page stands first, as one byte when it is 0
         for page in range(keys):
-            producer.send_encoded(str(page).encode(), body[0] + _zigzag(page) + body[1])
+            producer.send_encoded(str(page).encode(), body[0] + avro_long(page) + body[1])
     memory = (0, 0)
     with projects.running(root, "--until-caught-up", "--views", "pages") as run:
         while run.alive:
@@ -79,15 +80,6 @@ def counted(cluster: Cluster, root: Path, keys: int) -> tuple[int, int]:
     for start in range(0, keys, 10_000):
         client.unlink(*found[start : start + 10_000])
     return memory
-
-
-def _zigzag(number: int) -> bytes:
-    """A long as Avro writes it."""
-    number, out = number << 1, bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    return bytes([*out, number])
 
 
 @pytest.mark.timeout(3_600 if FULL else 600)

@@ -21,7 +21,7 @@ from leftfold.run import broom
 from tests.engine import oracle, projects
 from tests.engine.conftest import Cluster
 from tests.engine.effects import VIEW, payments
-from tests.engine.log import read_topic
+from tests.engine.log import avro_long, read_topic
 
 FULL = os.environ.get("LEFTFOLD_REJECTS") == "full"
 RECORDS = 1_000_000 if FULL else 30_000
@@ -32,21 +32,13 @@ START = datetime.now(UTC) - timedelta(hours=6)
 LENGTHS = (2**31 - 1, 2**31, 2**60)
 
 
-def zigzag(number: int) -> bytes:
-    number, out = number << 1, bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    return bytes([*out, number])
-
-
-def spoilt(value: bytes, chance: random.Random) -> bytes:
-    """Undecodable, in one of the ways that are met."""
-    way = chance.randrange(4)
+def spoilt(value: bytes, chance: random.Random, *, is_late: bool) -> bytes:
+    """Undecodable, in one of the ways that are met. A late one stays what it is, so a recomputation meets its id."""
+    way = 3 if is_late else chance.randrange(4)
     if way == 0:
         return value[: chance.randrange(6, 12)]
     if way == 1:
-        return value[:5] + zigzag(1) + zigzag(chance.choice(LENGTHS)) + b"x"  # a text that claims to be that long
+        return value[:5] + avro_long(1) + avro_long(chance.choice(LENGTHS)) + b"x"  # a text that claims to be that long
     if way == 2:
         return b"\x01" + value[1:]
     return value[:1] + (9_999).to_bytes(4) + value[5:]
@@ -74,7 +66,7 @@ class Sent:
                 good.send_encoded(key, value, log_time=logged)
                 if is_spoilt:
                     self.spoilt[number] = record
-                    value = spoilt(value, chance)
+                    value = spoilt(value, chance, is_late=is_late)
                 else:
                     self.late += is_late
                 bad.send_encoded(key, value, log_time=logged)

@@ -121,16 +121,11 @@ def check_against_the_log(app: leftfold.App, endpoints: Endpoints, events: int, 
     log = oracle.read_log(endpoints.bootstrap, name, app.log[1].versions(f"{name}-value"))
     assert set(log.ids) == set(range(events))
     prefix = f"lf:{app.profile.namespace}:row:account_activity:{build}:"
-    expected, found = log.slots(), oracle.read_store(endpoints.redis_url, prefix)
-    wrong = oracle.differences(expected, found)
-    assert not wrong, f"{len(wrong)} of {len(expected)} tiles differ: {wrong[:3]}"
+    tiles = oracle.check_tiles(log, endpoints.redis_url, prefix)
     ledger = app.reader.ledger("account_activity")
     assert ledger is not None
-    counted = dict.fromkeys(log.outcomes, 0)
-    for row in ledger[2]:
-        counted[row.outcome] += row.records
-    assert counted == dict(log.outcomes)
-    return f"0 of {len(expected):,} tiles differ; {dict(log.outcomes)}"
+    oracle.check_ledger(log, ((row.outcome, row.records) for row in ledger[2]))
+    return f"0 of {tiles:,} tiles differ; {dict(log.outcomes)}"
 
 
 @pytest.mark.timeout(900)

@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from leftfold.kafka.receipt_log import ReceiptLog
-from leftfold.store.layout import OUTCOMES, LedgerRow
+from leftfold.store.layout import DIGESTS, OUTCOMES, LedgerRow
 
 VERSION = 1
 _HOUR = 3_600_000_000
-_DIGESTS = 1 << 64
 
 Ranges = dict[str, dict[int, tuple[int, int]]]  # by topic as declared, and partition: from, up to and without
 
@@ -100,7 +99,7 @@ def rolled_up(receipts: Sequence[Receipt]) -> Receipt:
         ranges={t: {p: (starts[t, p], end) for p, (_, end) in parts.items()} for t, parts in last.ranges.items()},
         records={outcome: sum(r.records[outcome] for r in receipts) for outcome in OUTCOMES},
         rows=sum(r.rows for r in receipts),
-        digest=sum(r.digest for r in receipts) % _DIGESTS,
+        digest=sum(r.digest for r in receipts) % DIGESTS,
     )
 
 

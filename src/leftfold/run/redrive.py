@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from leftfold.kafka.admin import Admin
 from leftfold.run.broom import CLOCK_SLACK
+from leftfold.run.repair import starts_since
 from leftfold.spark.corrections import corrected, touched
 from leftfold.spark.redriven import redriven, with_redriven
 from leftfold.spark.source import Offsets, Source, read_range
@@ -56,21 +57,9 @@ def apply(
     fresh = redriven(session, source, topic, {0: end}, starts={0: since})
     found = touched(fresh, job, closed)
     for oldest in found.days:
-        starts = _starts(admin, source, oldest - job.definition.future)
-        if starts is not None:
+        starts, lacking = starts_since(admin, source, oldest - job.definition.future - CLOCK_SLACK)
+        if not lacking:
             records = in_place(read_range(session, source, starts, ends), session, source, topic, end)
             write(corrected(records, fresh, job, number, since=oldest, closed=closed), number)
             break
     return Done(since, found.open, found.closes) if found.open else Done(end)
-
-
-def _starts(admin: Admin, source: Source, since: int) -> Offsets | None:
-    """From where the log holds every record of this moment and later; None if its head is gone."""
-    starts: Offsets = {}
-    for topic, partitions in zip(source.topics, source.partitions, strict=True):
-        first, ends = admin.start_offsets(topic, partitions), admin.end_offsets(topic, partitions)
-        found = admin.offsets_at(topic, partitions, since - CLOCK_SLACK)
-        starts[topic] = {p: ends[p] if at is None else at for p, at in found.items()}
-        if any(0 < first[p] >= at for p, at in starts[topic].items()):
-            return None
-    return starts

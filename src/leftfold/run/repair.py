@@ -14,17 +14,9 @@ from leftfold.spark.source import Offsets, Source
 def history(view: str, job: Job, source: Source, admin: Admin, *, newest_event: int) -> Offsets:
     """Where the log must be read from to compute all that a read still reaches; refused if it no longer has that."""
     since = _needed_since(job, newest_event)
-    starts: Offsets = {}
-    lacking = []
-    for topic, partitions in zip(source.topics, source.partitions, strict=True):
-        first = admin.start_offsets(topic, partitions)
-        if since is None:
-            starts[topic] = first
-        else:
-            found, ends = admin.offsets_at(topic, partitions, since), admin.end_offsets(topic, partitions)
-            starts[topic] = {p: ends[p] if found[p] is None else max(found[p] or 0, first[p]) for p in first}
-        if not _kept_for_ever(job):
-            lacking += [f"{topic}/{p}" for p, at in starts[topic].items() if 0 < first[p] == at]
+    starts, lacking = starts_since(admin, source, since)
+    if _kept_for_ever(job):
+        lacking = []
     if lacking:
         raise RunError(
             "repair-needs-history",
@@ -35,6 +27,21 @@ def history(view: str, job: Job, source: Source, admin: Admin, *, newest_event: 
             fix=f"leftfold run --fresh {view} starts over with what the log still has; or restore a newer dump",
         )
     return starts
+
+
+def starts_since(admin: Admin, source: Source, since: int | None) -> tuple[Offsets, list[str]]:
+    """From where to read what was logged since a moment (None: ever), and the partitions whose head may be gone."""
+    starts: Offsets = {}
+    lacking: list[str] = []
+    for topic, partitions in zip(source.topics, source.partitions, strict=True):
+        first = admin.start_offsets(topic, partitions)
+        if since is None:
+            starts[topic] = first
+        else:
+            found, ends = admin.offsets_at(topic, partitions, since), admin.end_offsets(topic, partitions)
+            starts[topic] = {p: ends[p] if at is None else max(at, first[p]) for p, at in found.items()}
+        lacking += [f"{topic}/{p}" for p, at in starts[topic].items() if 0 < first[p] == at]
+    return starts, lacking
 
 
 def _needed_since(job: Job, newest_event: int) -> int | None:

@@ -91,7 +91,8 @@ class RunningView(RunningReader):
         self._redriven = 0
         self._redrive_due = 0.0  # no look at re-driven records before then
         self._changelog: Changelog | None = None
-        self._shadow = ShadowGroup(source.kafka, ".".join(p for p in ("leftfold", place.namespace, self.name) if p))
+        self._scope = ".".join(part for part in ("leftfold", place.namespace, self.name) if part)
+        self._shadow = ShadowGroup(source.kafka, self._scope)
         self._stores: dict[str, str] = {}
         self._started = threading.Event()
         self._by_executors = False  # rows turned out too wide for the driver
@@ -142,7 +143,6 @@ class RunningView(RunningReader):
 
     def _open(self, checkpoint_id: str) -> None:
         place, build = self._place, Build(self.definition, checkpoint_id)
-        scope = ".".join(part for part in ("leftfold", place.namespace, self.name, build.id) if part)
         self._writer = BuildWriter(place.online_url, place.namespace, build)
         self._target = Target(place.online_url, self._writer.row_prefix, row_ttl_s(self.definition))
         self._books = Books(place.receipts, f"{self.name}/{build.id}")
@@ -151,7 +151,9 @@ class RunningView(RunningReader):
         if place.changelog is not None:
             partitions = self._admin.topics([place.changelog])[place.changelog].partitions
             writers = min(log_writer.WRITERS, partitions)
-            self._changelog = Changelog(self._source.kafka, place.changelog, scope, build.id, writers)
+            self._changelog = Changelog(
+                self._source.kafka, place.changelog, f"{self._scope}.{build.id}", build.id, writers
+            )
             # Compaction moves no first offset: if one has moved, somebody deleted records.
             firsts = sum(self._admin.start_offsets(place.changelog, partitions).values())
             self._stores = {"changelog": f"{self._admin.topic_ids([place.changelog])[place.changelog]}@{firsts}"}
@@ -179,11 +181,11 @@ class RunningView(RunningReader):
         self._check_history(found.committed)
         self._receipt = next((r for r in receipts if r.last == found.committed), None)
         self._redriven = self._receipt.redriven if self._receipt else 0
-        self._check_ahead(found)
+        mark = self._check_ahead(found)
         if self._receipt is not None:
             online, changelog = self._writer.applied() < found.committed, self._receipt.stores != self._stores
             if online or changelog:
-                self._repair(self._receipt, found, online=online, changelog=changelog)
+                self._repair(self._receipt, mark, online=online, changelog=changelog)
         self._applied, before = self._writer.ledger()
         self._ledger = {row.name: row for row in before}
         if self.progress.last is None:  # else it is counted already: this run started its query again
@@ -194,15 +196,20 @@ class RunningView(RunningReader):
             if found.planned == found.committed:  # else the changelog may hold the batch that is to run again
                 self._redrive(self._receipt)
 
-    def _check_ahead(self, found: Standing) -> None:
-        """Another run of this build, or a restored checkpoint, which the receipts would tell too if they were there."""
-        self._writer.check_not_beyond(found.planned)
-        if self._changelog is not None:
-            batch = max(log_writer.marks(self._changelog).values())
-            if batch > found.planned:
-                raise self._stale(StaleWriterError(batch, found.planned))
+    def _check_ahead(self, found: Standing) -> int:
+        """Another run of this build, or a restored checkpoint, which the receipts would tell too if they were there.
 
-    def _repair(self, receipt: Receipt, found: Standing, *, online: bool, changelog: bool) -> None:
+        Returns the newest batch of the changelog: the committed one, or already the one that is to run again.
+        """
+        self._writer.check_not_beyond(found.planned)
+        if self._changelog is None:
+            return -1
+        mark = max(log_writer.marks(self._changelog).values())
+        if mark > found.planned:
+            raise self._stale(StaleWriterError(mark, found.planned))
+        return mark
+
+    def _repair(self, receipt: Receipt, mark: int, *, online: bool, changelog: bool) -> None:
         """Compute everything a read reaches anew, up to the last committed batch, into the stores that lack it."""
         self.progress.state = "repairing"
         newest = max((row.newest_event for row in receipt.ledger), default=0)
@@ -213,17 +220,8 @@ class RunningView(RunningReader):
             all_of_it = redrive.in_place(records, self._session, self._source, self._place.redrive, receipt.redriven)
             packed = lifetime_from(packed, recomputed(all_of_it, self._job, receipt.last, newest_event=newest))
         with recomputing(self.name):
-            output = kept(packed)
-            try:
-                if online:
-                    write_online(output, self._target)
-                if changelog and self._changelog is not None:
-                    # The batch that is to run again may be there already, and is as new as this.
-                    number = max(receipt.last, *log_writer.marks(self._changelog).values())
-                    assert number <= found.planned, "checked before"
-                    write_changelog(output.packed, self._changelog, number, repair=True)
-            finally:
-                output.release()
+            # The changelog may hold the batch that is to run again, which is as new as this.
+            self._rewrite(packed, max(receipt.last, mark), online=online, changelog=changelog)
         if online:
             self._writer.restore(receipt.last, receipt.ledger)
             self._place.publish()
@@ -236,7 +234,8 @@ class RunningView(RunningReader):
         """Let re-driven records take effect in tiles that no record in the log can change any more."""
         if self._place.redrive is None or not isinstance(self._job, TilesJob):
             return
-        closed = self._frontier(self._offsets(receipt.last)) - self._lateness - broom.CLOCK_SLACK
+        ends = self._offsets(receipt.last)
+        closed = self._frontier(ends) - self._lateness - broom.CLOCK_SLACK
         with recomputing(self.name):
             done = redrive.apply(
                 self._session,
@@ -245,10 +244,10 @@ class RunningView(RunningReader):
                 self._admin,
                 topic=self._place.redrive,
                 since=self._redriven,
-                ends=self._offsets(receipt.last),
+                ends=ends,
                 number=receipt.last,
                 closed=closed,
-                write=self._write_corrected,
+                write=self._rewrite,
             )
         self.progress.pending = done.pending
         wait_s = 0.0 if done.closes is None else (done.closes - closed) / 1e6
@@ -258,11 +257,13 @@ class RunningView(RunningReader):
             self._receipt = replace(receipt, redriven=done.until)
             self._books.write(self._receipt)
 
-    def _write_corrected(self, packed: DataFrame, number: int) -> None:
+    def _rewrite(self, packed: DataFrame, number: int, *, online: bool = True, changelog: bool = True) -> None:
+        """Rows that were computed anew, into stores that have had this batch of the changelog."""
         output = kept(packed)
         try:
-            write_online(output, self._target)
-            if self._changelog is not None:
+            if online:
+                write_online(output, self._target)
+            if changelog and self._changelog is not None:
                 write_changelog(output.packed, self._changelog, number, repair=True)
         finally:
             output.release()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 
-from leftfold.store.layout import LedgerRow
+from leftfold.store.layout import DIGESTS, LedgerRow
 from leftfold.store.writer import write_rows
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 # What the driver takes: 5,000 rows of at most 4 kB each. Longer values are cut, and the batch goes the other way.
 DRIVER_ROWS = 5_000
 _DRIVER_BYTES = 4_096
-_DIGESTS = 1 << 64
 
 PackedRow = tuple[str | None, str, str]  # entity (None for a ledger row), store field, value
 
@@ -57,9 +56,10 @@ class Output:
     packed: DataFrame
     rows: list[PackedRow] | None = None
     digest: int = 0  # of the rows on the driver
+    persisted: bool = False
 
     def release(self) -> None:
-        if self.rows is None:
+        if self.persisted:
             self.packed.unpersist()
 
 
@@ -70,12 +70,12 @@ def collected(packed: DataFrame) -> Output:
     if any(row[2] is None for row in found):
         raise TooWideError
     rows = sorted(((row[0], row[1], row[2]) for row in found), key=lambda row: (row[0] is not None, row[0]))
-    return Output(packed, rows, sum(row[3] or 0 for row in found) % _DIGESTS)
+    return Output(packed, rows, sum(row[3] or 0 for row in found) % DIGESTS)
 
 
 def kept(packed: DataFrame) -> Output:
     """In Spark, for several writers: computed once, because a second computation would reload the state."""
-    return Output(packed.persist())
+    return Output(packed.persist(), persisted=True)
 
 
 def write_online(output: Output, target: Target) -> Written:
@@ -101,7 +101,7 @@ def _by_executors(packed: DataFrame, target: Target) -> Written:
 
 
 def _written(tiles: int, ledger: Iterable[tuple[str, str]], digest: int) -> Written:
-    return Written(tiles, tuple(LedgerRow.parse(name, entry) for name, entry in ledger), digest % _DIGESTS)
+    return Written(tiles, tuple(LedgerRow.parse(name, entry) for name, entry in ledger), digest % DIGESTS)
 
 
 def _write(tiles: Iterable[PackedRow], target: Target) -> tuple[int, list[tuple[str, str]]]:
@@ -133,7 +133,7 @@ def _on_executor(batches: Iterable[pa.RecordBatch], *, target: Target) -> Iterat
 
     written, ledger = _write(tiles(), target)
     entries = [(None, None), *ledger]
-    whole = (digest + (1 << 63)) % _DIGESTS - (1 << 63)  # as a signed number, which is what a column of Spark holds
+    whole = (digest + (1 << 63)) % DIGESTS - (1 << 63)  # as a signed number, which is what a column of Spark holds
     yield pa.RecordBatch.from_pydict(
         {
             "tiles": pa.array([written, *(0 for _ in ledger)], pa.int64()),

@@ -39,6 +39,7 @@ ACCEPTED = "accepted"
 OUTCOMES = (ACCEPTED, "late", "future", "rejected")
 LIFETIME_FIELD = "life"
 ROW_FIELD = "row"
+DIGESTS = 1 << 64  # digests of rows add up to that of a batch, and wrap around here
 
 
 @dataclass(frozen=True)
