@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import time
+import uuid
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -19,8 +20,10 @@ from confluent_kafka.admin import AdminClient
 import leftfold
 from leftfold.run.view import RunningView
 from leftfold.spark import source
+from leftfold.spark.checkpoint import drop_foreign_snapshots
 from tests.engine import projects
 from tests.engine.conftest import Cluster
+from tests.engine.crashes import unload_state
 from tests.engine.driving import run_until_caught_up
 from tests.engine.effects import BOTH, Project
 
@@ -68,6 +71,49 @@ def test_a_store_that_lost_data_is_repaired(project: Project, spark: Any, how: s
     assert project.app.get("account_activity", account="a1").found
     project.send(1_000)
     project.check(project.run(spark).build)
+
+
+def state_files(project: Project, ending: str) -> list[Path]:
+    return sorted(Path(project.app.checkpoints).glob(f"*/*/state/0/*/*{ending}"))
+
+
+def test_a_snapshot_that_another_run_left_goes_at_the_start(project: Project, spark: Any) -> None:
+    """Spark would delete what is older than it, and then lack what the committed batches build on."""
+    for _ in range(3):
+        project.send(500)
+        project.run(spark)
+    made = state_files(project, ".changelog")
+    mine = made[-1].with_suffix(".zip")  # as if Spark had made one of a state that counts
+    dead = made[-1].with_name(f"{made[-1].name.partition('_')[0]}_{uuid.uuid4()}.zip")
+    beyond = made[-1].with_name(f"99_{uuid.uuid4()}.zip")
+    for file in (mine, dead, beyond):
+        file.write_bytes(b"")
+        file.with_name(f"{file.name}.crc").write_bytes(b"")
+    (view,) = project.app.supervisor().views
+    view.prepare(spark)
+    drop_foreign_snapshots(spark, view.checkpoint, committed=2)
+    assert state_files(project, ".zip") == [mine]
+    assert state_files(project, ".zip.crc") == [mine.with_name(f"{mine.name}.crc")]
+    assert state_files(project, ".changelog") == made
+    mine.unlink()
+    project.send(500)
+    project.check(project.run(spark).build)
+
+
+def test_state_that_is_gone_is_told_with_the_way_out(project: Project, spark: Any) -> None:
+    project.send(500)
+    project.run(spark)
+    unload_state(spark)
+    for file in state_files(project, ".changelog"):
+        file.unlink()
+    project.send(500)
+    refused = project.run(spark)
+    assert refused.error is not None
+    assert refused.error.code == "state-unreadable"
+    anew = project.app.supervisor(fresh=["account_activity"], until_caught_up=True)
+    view, *_ = anew.run(lambda _: None, session=spark)
+    assert view.error is None
+    project.check(view.build)
 
 
 def test_a_changelog_that_was_made_again_is_filled(project: Project, spark: Any) -> None:

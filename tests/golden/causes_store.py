@@ -191,6 +191,11 @@ SPARK_SAID = (
     "java.lang.OutOfMemoryError: Java heap space\n    at org.apache.spark.Task.run(Task.scala:1)\n"
 )
 
+STATE_GONE = (
+    "[CANNOT_LOAD_STATE_STORE.CANNOT_READ_STREAMING_STATE_FILE] An error occurred during loading state. Error reading "
+    "streaming state file of file:/state/0/1/51_9bef08cb.changelog does not exist. SQLSTATE: 58030"
+)
+
 NOT_UNIQUE = (
     "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure\n"
     "org.apache.spark.SparkRuntimeException: [USER_RAISED_EXCEPTION] leftfold-rows-not-unique:i7 SQLSTATE: P0001\n"
@@ -219,6 +224,7 @@ CAUSES: dict[str, Cause] = {
     "already-running": already_running,
     "accepted-records-swept": view_ends(failure=None, swept=12),
     "view-failed": view_ends(failure=SPARK_SAID),
+    "state-unreadable": view_ends(failure=STATE_GONE),
     "overtaken": view_ends(failure="[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. SQLSTATE: 40000"),
     "not-applied/companions": companions_missing,
     "view-rows-not-unique": view_ends(failure=NOT_UNIQUE, streams=FREE),

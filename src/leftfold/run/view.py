@@ -23,7 +23,7 @@ from leftfold.run.progress import Batch
 from leftfold.run.receipts import Books, Receipt, counted
 from leftfold.run.running import BatchRefusedError, RunningReader
 from leftfold.spark.changelog import write_changelog, write_changelog_rows
-from leftfold.spark.checkpoint import Standing, batch_offsets, standing
+from leftfold.spark.checkpoint import Standing, batch_offsets, drop_foreign_snapshots, standing
 from leftfold.spark.free import NOT_UNIQUE, FreeJob
 from leftfold.spark.jobs import job_of
 from leftfold.spark.query import Job, Query, Snapshot, start_query
@@ -125,6 +125,7 @@ class RunningView(RunningReader):
         if found is not None:
             self._open(found.id)
             self._go_on(found)
+            drop_foreign_snapshots(self._session, self.checkpoint, found.committed)
         query = start_query(
             self._session,
             self._job,
@@ -496,6 +497,15 @@ class RunningView(RunningReader):
                 state="the batch is not committed; readers see the rows before it",
                 fix='name the column that decides: @lf.view(..., latest="window_end")',
                 source=self._declared.source,
+            )
+        if "CANNOT_LOAD_STATE_STORE" in failure:
+            return RunError(
+                "state-unreadable",
+                f"the state of {self.name} cannot be read from its checkpoint",
+                why="files of it are missing or damaged: somebody removed them, or two runs went on with it at once",
+                state="nothing was written; readers see the rows before it",
+                fix=f"leftfold run --fresh {self.name} reads the log again from its start into a new build",
+                retriable="does not exist" not in failure,  # else the file system may be away for a moment
             )
         if "CONCURRENT_STREAM_LOG_UPDATE" in failure:
             return RunError(

@@ -51,6 +51,35 @@ def batch_offsets(session: SparkSession, checkpoint: str, batch: int) -> Offsets
     return {topic: {int(p): offset for p, offset in partitions.items()} for topic, partitions in offsets.items()}
 
 
+def drop_foreign_snapshots(session: SparkSession, checkpoint: str, committed: int) -> None:
+    """Remove snapshots of state that no committed batch made: a run that died or was overtaken has left them.
+
+    Spark deletes all that is older than a snapshot, whoever made that, and then lacks what the committed batches build
+    on. Without a snapshot nothing is lost: state is read from the one before it, and the changes since.
+    """
+    files, pattern = _place(session, f"{checkpoint}/state/*/*/*_*.zip")
+    made: dict[int, Any] = {}  # by version: the ids of state that a committed batch made, by operator and partition
+    for found in files.globStatus(pattern) or ():
+        path = found.getPath()
+        version, _, id = str(path.getName()).removesuffix(".zip").partition("_")
+        partition, operator = int(path.getParent().getName()), str(path.getParent().getParent().getName())
+        number = int(version)
+        if number not in made:
+            made[number] = _state_ids(session, checkpoint, number - 1) if number - 1 <= committed else {}
+        ids = made[number]  # None: so old that its commit is gone, and what was foreign went at an earlier start
+        if ids is not None and id not in ids.get(operator, {}).get(partition, ()):
+            files.delete(path, False)
+            files.delete(path.suffix(".crc"), False)
+
+
+def _state_ids(session: SparkSession, checkpoint: str, batch: int) -> dict[str, dict[int, list[str]]] | None:
+    files, path = _place(session, f"{checkpoint}/commits/{batch}")
+    if not files.exists(path):
+        return None
+    commit = json.loads(_text(session, f"{checkpoint}/commits/{batch}").splitlines()[-1])
+    return {operator: dict(enumerate(ids)) for operator, ids in commit.get("stateUniqueIds", {}).items()}
+
+
 def set_aside(session: SparkSession, checkpoint: str) -> str | None:
     """Rename a checkpoint so that the next start makes a new one; returns its new name, None if there was none."""
     files, path = _place(session, checkpoint)
