@@ -37,7 +37,7 @@ def started(project: Project, spark: Any) -> RunningView:
 
 
 @pytest.mark.parametrize("store", STORES)
-@pytest.mark.timeout(3_600 if FULL else 900)
+@pytest.mark.timeout(7_200 if FULL else 900)
 def test_a_death_at_every_step(
     cluster: Cluster, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, store: str
 ) -> None:
@@ -72,7 +72,7 @@ def test_a_death_at_every_step(
     )
 
 
-@pytest.mark.timeout(3_600 if FULL else 900)
+@pytest.mark.timeout(7_200 if FULL else 900)
 def test_a_real_death_at_every_step(cluster: Cluster, tmp_path: Path) -> None:
     project = Project(cluster.endpoints, tmp_path / "deaths", BOTH, seed=SEED)
     deaths = [(point, how) for point in POINTS for how in ("exit", "jvm")]
