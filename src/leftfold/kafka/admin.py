@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # its stubs forget to re-export these
     AdminClient,
     AlterConfigOpType,
@@ -25,6 +25,14 @@ from leftfold.settings import Kafka
 TIMEOUT_S = 20.0
 _LATEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call] # the library has no types here
 _EARLIEST: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+# What brokers answer while a topic is new or a leader is elected. librdkafka calls none of it retriable.
+_PASSING = frozenset(
+    (
+        *(KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION),
+        *(KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS),
+        *(KafkaError.REQUEST_TIMED_OUT, KafkaError._TIMED_OUT, KafkaError._TRANSPORT),
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -45,10 +53,23 @@ class Admin:
         return len(self._metadata().brokers)
 
     def topics(self, names: Iterable[str]) -> dict[str, ObservedTopic]:
-        """Those of `names` that exist. Two calls, however many topics."""
-        existing = self._metadata().topics
-        present = [n for n in names if n in existing and existing[n].error is None]
-        found = self._configs(present) if present else {}
+        """Those of `names` that exist. Two calls, however many topics.
+
+        Asked again for a while: a broker hears of a topic that was made or deleted a moment after another.
+        """
+        wanted = list(names)
+        deadline = clock.monotonic() + TIMEOUT_S
+        while True:
+            existing = self._metadata().topics
+            present = [n for n in wanted if n in existing and existing[n].error is None]
+            resources = [ConfigResource(ConfigResource.Type.TOPIC, n) for n in present]
+            try:
+                found = self._each(self._client.describe_configs(resources)) if present else {}
+                break
+            except LogError as error:
+                if not error.retriable or clock.monotonic() > deadline:
+                    raise
+            time.sleep(0.1)
         configs = {resource.name: {k: str(e.value) for k, e in entries.items()} for resource, entries in found.items()}
         return {
             name: ObservedTopic(
@@ -59,18 +80,6 @@ class Admin:
             )
             for name in present
         }
-
-    def _configs(self, names: list[str]) -> dict[Any, Any]:
-        """Asked again for a while: a broker may hear of a new topic a moment after the one that told us of it."""
-        resources = [ConfigResource(ConfigResource.Type.TOPIC, n) for n in names]
-        deadline = clock.monotonic() + TIMEOUT_S
-        while True:
-            try:
-                return self._each(self._client.describe_configs(resources))
-            except LogError as error:
-                if not error.retriable or clock.monotonic() > deadline:
-                    raise
-            time.sleep(0.1)
 
     def end_offsets(self, topic: str, partitions: int) -> dict[int, int]:
         """The offset after the last committed record of each partition."""
@@ -128,7 +137,7 @@ class Admin:
                 why=f"Kafka's code for it is {error.args[0].name()}",
                 state="steps before this one are done; running the same command again continues",
                 fix="correct the cause, then run the same command again",
-                retriable=bool(error.args[0].retriable()),
+                retriable=error.args[0].code() in _PASSING,
             ) from error
 
 
