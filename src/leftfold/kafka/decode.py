@@ -13,6 +13,7 @@ import re
 import struct
 from collections.abc import Callable, Container
 from datetime import datetime
+from functools import cache
 from typing import Any, Literal
 
 from fastavro import parse_schema, schemaless_reader
@@ -72,22 +73,24 @@ def avro_reader(
 ) -> Read:
     """Text that is no UTF-8 makes a record unreadable, or is kept so that its field can be named."""
     reader = parse_schema(_plain(json.loads(avro_schema(event, only=only))))
-    known: dict[int, Any] = {}  # writers' schemas
+
+    @cache
+    def written_by(schema_id: int) -> tuple[Any, Any] | None:
+        """A writer's schema, as it is and parsed: once, not for every record."""
+        text = schemas(schema_id)
+        schema = None if text is None else _named(_plain(json.loads(text)), event.__name__)
+        return None if schema is None else (schema, parse_schema(schema))
 
     def read(value: bytes) -> dict[str, Any] | str:
         if (schema_id := schema_id_of(value)) is None:
             return reasons.NOT_FRAMED
-        if schema_id not in known:
-            text = schemas(schema_id)
-            known[schema_id] = None if text is None else _named(_plain(json.loads(text)), event.__name__)
-        if (writer := known[schema_id]) is None:
-            return reasons.with_number(reasons.UNREGISTERED, schema_id)
         body = value[HEADER_BYTES:]
         try:
-            found: Any = schemaless_reader(
-                io.BytesIO(body), parse_schema(writer), reader, handle_unicode_errors=bad_text
-            )
-            _check_choices(writer, io.BytesIO(body), {})
+            if (writer := written_by(schema_id)) is None:
+                return reasons.with_number(reasons.UNREGISTERED, schema_id)
+            schema, parsed = writer
+            found: Any = schemaless_reader(io.BytesIO(body), parsed, reader, handle_unicode_errors=bad_text)
+            _check_choices(schema, io.BytesIO(body), {})
         except _UNREADABLE:
             return reasons.with_number(reasons.UNREADABLE_AVRO, schema_id)
         return dict(found)
