@@ -60,10 +60,13 @@ class Driver:
 
     def fate(self) -> str:
         """With which code a zombie was refused; or "gone": after a long stop librdkafka may abort its process."""
-        line = self._line()
-        woken = json.loads(line) if line else {"state": "failed", "code": "gone"}
-        assert woken["state"] == "failed", f"a zombie ended as {woken}"
-        return str(woken["code"])
+        if line := self._line():
+            woken = json.loads(line)
+            assert woken["state"] == "failed", f"a zombie ended as {woken}"
+            return str(woken["code"])
+        said = (self.root / "driver.err").read_text()
+        assert "rdkafka" in said.rstrip().rpartition("\n")[2], f"the zombie is gone: {said[-500:]}"
+        return "gone"
 
     def _line(self) -> str:
         assert self.process.stdout is not None
