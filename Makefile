@@ -5,7 +5,7 @@ BIN := .venv/bin
 ENGINE ?= tests/engine
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test engine bench crash-matrix many-keys rejects kills executors meaning acceptance state
+.PHONY: help setup check format test engine bench crds crash-matrix many-keys rejects verdicts model kills executors meaning acceptance state
 
 help: ## This list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -28,7 +28,7 @@ test: ## Tests that need no engine
 	$(BIN)/pytest -q -m "not engine"
 
 engine: ## Tests on real brokers, registry, Redis and Spark, which they start themselves
-	$(BIN)/pytest -q -m engine $(ENGINE)
+	$(BIN)/pytest -q -m engine --durations 25 $(ENGINE)
 
 kills: ## The long crash test: 1,000,000 events, the driver killed five times, a broker killed
 	LEFTFOLD_KILLS=full $(BIN)/pytest -q -m engine tests/engine/test_kills.py -s
@@ -48,11 +48,20 @@ state: ## State rows over 200 batches of moving time
 crash-matrix: ## A death at every step of a batch, for every store, and 50 drivers that wake up after they were overtaken
 	LEFTFOLD_CRASHES=full $(BIN)/pytest -q -m engine tests/engine/test_crashes.py tests/engine/test_zombies.py -s
 
+verdicts: ## 32 edits of a running view: what the plan says of each against what Spark does
+	LEFTFOLD_VERDICTS=full $(BIN)/pytest -q -m engine tests/engine/test_state_verdicts.py -s
+
+model: ## The sizing model, calibrated by a probe, against what is then measured; on a machine that does nothing else
+	LEFTFOLD_MODEL=full $(BIN)/pytest -q -m engine tests/engine/test_model.py -s
+
 rejects: ## 1,000,000 records of which 1 % cannot be decoded and 2 % are late: counted, named, corrected, re-driven
 	LEFTFOLD_REJECTS=full $(BIN)/pytest -q -m engine tests/engine/test_redrive.py -s
 
 many-keys: ## 5,000,000 keys in one batch with a driver heap of 1 GiB
 	LEFTFOLD_KEYS=full $(BIN)/pytest -q -m engine tests/engine/test_many_keys.py -s
+
+crds: ## Make the schemas that manifests are checked with once more, and compare (needs Java 21+, Maven, a network)
+	$(BIN)/python -m tests.crds check
 
 bench: ## Ratios against the bare engines
 	$(BIN)/python -m bench producer --json

@@ -17,7 +17,7 @@ from leftfold.errors import (
 )
 from leftfold.project import App, open
 from leftfold.spec.aggregates import Feature, count, distinct, last, last_n, latest, max, mean, min, sum
-from leftfold.spec.event import Event
+from leftfold.spec.event import Event, Personal
 from leftfold.spec.features import Features
 from leftfold.spec.free import View, view
 from leftfold.spec.rows import Provenance, Row
@@ -42,6 +42,7 @@ __all__ = [
     "LocalError",
     "LogError",
     "Online",
+    "Personal",
     "ProjectError",
     "Provenance",
     "Row",

@@ -43,7 +43,8 @@ def _event(event: type[Event]) -> str:
     rows = []
     for field in fields_of(event).values():
         kind = f"list of {field.kind}" if field.repeated else field.kind
-        rules = [*(["optional"] if field.optional else []), *([] if field.required else [f"default {field.default!r}"])]
+        rules = [*(["personal"] if field.personal else []), *(["optional"] if field.optional else [])]
+        rules += [] if field.required else [f"default {field.default!r}"]
         rows.append((field.name, kind, ", ".join([*rules, *map(_condition, field.rules)])))
     return html_table(("field", "kind", "rules"), rows, caption=f"event {event.__name__}")
 

@@ -26,12 +26,19 @@ from leftfold.spec.free import View
 from leftfold.spec.rows import Row
 
 if TYPE_CHECKING:
+    from leftfold.adopt.adopting import Adopted
     from leftfold.kafka.admin import Admin
     from leftfold.kafka.producer import Producer
     from leftfold.kafka.registry import SchemaRegistry
     from leftfold.kafka.rejects import Rejects
     from leftfold.local.endpoints import Endpoints
+    from leftfold.plan.asked import Asked
+    from leftfold.plan.observe import Observed
+    from leftfold.plan.sizing.constants import Constants
     from leftfold.plan.steps import Plan, Step
+    from leftfold.render.documents import Manifest
+    from leftfold.render.spark import SparkOptions
+    from leftfold.render.strimzi import StrimziOptions
     from leftfold.run.status import ViewStatus
     from leftfold.run.supervisor import Supervisor
     from leftfold.run.why import Why
@@ -63,13 +70,16 @@ def open(path: str | Path | None = None, *, profile: str | None = None) -> App:
 
 
 class App:
-    """One project under one profile."""
+    """One project under one profile.
 
-    def __init__(self, root: Path, profile: str | None = None) -> None:
+    With `secrets=False` a variable that is not set stays "env:NAME": enough for what connects to nothing.
+    """
+
+    def __init__(self, root: Path, profile: str | None = None, *, secrets: bool = True) -> None:
         self.root = root
         self._document = _read(root / FILE)
         self.name: str = self._document["project"]["name"]
-        self.profile = _profile(root, self._document, profile)
+        self.profile = _profile(root, self._document, profile, secrets=secrets)
 
     @cached_property
     def _loaded(self) -> tuple[Catalog, list[DeclarationError]]:
@@ -143,11 +153,50 @@ class App:
 
     # Verbs -----------------------------------------------------------------------------------------------------
 
-    def plan(self) -> Plan:
-        from leftfold.plan.observe import observe
-        from leftfold.plan.steps import plan
+    def observe(self, *, also: Sequence[str] = (), sample: bool = False) -> Observed:
+        """What there is now, read-only: topics (declared ones, Leftfold's own, and these), schemas, groups, store.
 
-        return plan(self.catalog, self.profile, observe(self.catalog, self.profile, *self.log))
+        With `sample` also the newest records of declared topics, which takes seconds.
+        """
+        from leftfold.plan.observe import ObservedBuild, ObservedStore, observe
+        from leftfold.plan.sampling import sampled
+        from leftfold.store.builds import followed_builds
+        from leftfold.store.memory import memory_in_use
+
+        url = self.online.url.get_secret_value()
+        found = followed_builds(url, self.profile.namespace, self.catalog.views)
+        builds = [ObservedBuild(view=b.view, id=b.id, followed=True, batch=b.batch, **b.manifest) for b in found]
+        memory = memory_in_use(url)
+        store = None if memory is None else ObservedStore(memory.used, memory.limit, memory.policy)
+        seen = observe(self.catalog, self.profile, self.kafka, *self.log, builds, also, store)
+        return sampled(seen, self.catalog, self.profile, self.kafka, *self.log) if sample else seen
+
+    def plan(self, observed: Observed | None = None, *, delete: Sequence[str] = (), asked: Asked | None = None) -> Plan:
+        """What `apply` would do, and what could go wrong with it. `delete` names topics that are to go."""
+        from leftfold.plan.asked import Asked
+        from leftfold.plan.diff import plan
+
+        seen = observed or self.observe(also=delete)
+        return plan(self.catalog, self.profile, seen, delete=delete, asked=asked or Asked(constants=self.constants))
+
+    @property
+    def constants(self) -> Constants:
+        """What machines and engines can do: as they were probed, or the defaults."""
+        from leftfold.plan.sizing import constants
+
+        return constants.read(constants.place(self.state, self.profile.name))
+
+    def probe(self, note: Callable[[str], None] = lambda _: None) -> Constants:
+        """Measure them, in about two minutes, and keep them for every plan from now on."""
+        _need_spark()
+        from leftfold.plan.sizing import constants
+        from leftfold.run.probe import calibrate
+        from leftfold.run.supervisor import Engines
+
+        profile = self.profile.model_copy(update={"spark": self.spark})
+        found = calibrate(profile, Engines(self.kafka, self.online, *self.log), self.state, note=note)
+        constants.write(found, constants.place(self.state, self.profile.name))
+        return found
 
     @cached_property
     def log(self) -> tuple[Admin, SchemaRegistry]:
@@ -157,7 +206,33 @@ class App:
         return Admin(self.kafka), SchemaRegistry(self.registry)
 
     def apply(self, plan: Plan) -> Iterator[Step]:
-        return plan.apply(*self.log)
+        """Do the steps, yielding each once it is done. Refused while another apply is at work on the same profile."""
+        from leftfold.plan.journal import Journal
+        from leftfold.store.lease import exclusive
+
+        journal = Journal(self.state / self.profile.name / "applied.jsonl")
+        with exclusive(self.online.url.get_secret_value(), self.profile.namespace, "apply") as lease:
+
+            def before(step: Step) -> None:
+                lease.check()
+                journal.begun(step)
+
+            for step in plan.apply(*self.log, before):
+                journal.done(step)
+                yield step
+
+    def adopt(self, topic: str) -> Adopted:
+        """A declaration of a topic that is there already, by the name that it has in the cluster."""
+        from leftfold.adopt.adopting import adopt
+        from leftfold.adopt.look import look
+
+        return adopt(look(topic, self.kafka, *self.log))
+
+    def render(self, options: StrimziOptions | SparkOptions) -> list[Manifest]:
+        """Kubernetes manifests of this project, checked against the schemas of their kinds. Connects to nothing."""
+        from leftfold.render.manifests import render
+
+        return render(self.name, self.catalog, self.profile, options)
 
     def producer(self, topic: str) -> Producer:
         """A typed producer for a declared topic; use it in a `with` block."""
@@ -181,13 +256,7 @@ class App:
         self, *, views: Sequence[str] = (), until_caught_up: bool = False, fresh: Sequence[str] = ()
     ) -> Supervisor:
         """All views of the project, or those named, ready to run. Starts no JVM yet."""
-        if importlib.util.find_spec("pyspark") is None:
-            raise RunError(
-                "spark-missing",
-                "PySpark is not installed here",
-                why="declaring, sending and reading work without it; running a view does not",
-                fix="install it: pip install 'leftfold[spark]'",
-            )
+        _need_spark()
         from leftfold.run.supervisor import Engines, Options, Supervisor
 
         options = Options(
@@ -286,6 +355,16 @@ class App:
         return rows_of(view, await self.reader.aread(target_of(view), list(keys), _moment(at)))
 
 
+def _need_spark() -> None:
+    if importlib.util.find_spec("pyspark") is None:
+        raise RunError(
+            "spark-missing",
+            "PySpark is not installed here",
+            why="declaring, sending and reading work without it; running a view does not",
+            fix="install it: pip install 'leftfold[spark]'",
+        )
+
+
 def _moment(at: datetime | None) -> int | None:
     if at is None:
         return None
@@ -328,7 +407,7 @@ def _read(path: Path) -> dict[str, Any]:
     return document
 
 
-def _profile(root: Path, document: dict[str, Any], asked: str | None) -> Profile:
+def _profile(root: Path, document: dict[str, Any], asked: str | None, *, secrets: bool) -> Profile:
     environment = {**{k: v or "" for k, v in dotenv_values(root / ".env").items()}, **os.environ}
     name = asked or environment.get("LEFTFOLD_PROFILE") or "local"
     profiles = document.get("profile", {})
@@ -341,7 +420,10 @@ def _profile(root: Path, document: dict[str, Any], asked: str | None) -> Profile
         )
     missing: list[str] = []
     settings = resolve_environment(profiles.get(name, {}), environment, missing)
-    if missing:
+    if missing and not secrets:
+        unset = {variable: f"env:{variable}" for variable in missing}
+        settings = resolve_environment(profiles.get(name, {}), {**environment, **unset}, [])
+    elif missing:
         raise ProjectError(
             "environment-missing",
             f"profile {name} needs the environment variable {missing[0]}",

@@ -53,6 +53,18 @@ class Kafka(_Strict):
             }
         return properties
 
+    def for_kafka_python(self) -> dict[str, str]:
+        properties = {"bootstrap_servers": self.bootstrap, "security_protocol": self.security}
+        if self.ca:
+            properties["ssl_cafile"] = self.ca
+        if self.security.startswith("SASL"):
+            properties |= {
+                "sasl_mechanism": self.mechanism,
+                "sasl_plain_username": self.username or "",
+                "sasl_plain_password": self._password(),
+            }
+        return properties
+
     def _password(self) -> str:
         return self.password.get_secret_value() if self.password else ""
 

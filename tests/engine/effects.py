@@ -79,7 +79,7 @@ class Project:
         log = self.log()
         prefix = f"lf:{self.app.profile.namespace}:row:{VIEW}:{build}:"
         tiles = oracle.check_tiles(log, self.endpoints.redis_url, prefix)
-        if self.app.log[0].topics([self.changelog]):
+        if self.app.log[0].partitions([self.changelog]):
             mirrored = read_changelog(self.endpoints.bootstrap, self.changelog, build)
             wrong = oracle.differences(log.slots(), mirrored)
             assert not wrong, f"changelog: {len(wrong)} of {tiles} tiles differ: {wrong[:3]}"

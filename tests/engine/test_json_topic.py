@@ -16,6 +16,7 @@ import leftfold as lf
 from leftfold.errors import DeclarationError, LogError
 from leftfold.fold.expressions import to_micros
 from leftfold.kafka.encode import json_encoder
+from leftfold.kafka.observe import observe_cluster
 from leftfold.kafka.registry import subject_of
 from leftfold.spark.json_decode import json_event
 from tests.engine import projects
@@ -300,7 +301,8 @@ def messages(app: lf.App, topic: str) -> list[Any]:
 def test_apply_makes_the_topics_and_registers_only_avro(app: lf.App) -> None:
     admin, registry = app.log
     names = {n: app.profile.topic_name(n) for n in ("prices", "latest", "schemas")}
-    configs = {n: admin.topics([full])[full].configs for n, full in names.items()}
+    seen = observe_cluster(admin, app.kafka, names.values())
+    configs = {n: seen.topics[full].configs for n, full in names.items()}
     assert {n: c["message.timestamp.type"] for n, c in configs.items()} == {
         **{"prices": "CreateTime", "latest": "LogAppendTime", "schemas": "LogAppendTime"}
     }

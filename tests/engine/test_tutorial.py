@@ -20,10 +20,12 @@ from pathlib import Path
 import pytest
 
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial.md"
+README = Path(__file__).parents[2] / "README.md"
 TEN_MINUTES = (
     "leftfold init shop",
     "cd shop",
     "leftfold up",
+    "leftfold plan",
     "leftfold apply --yes",
     "leftfold send clicks --synthetic 200000 --seed 1",
     "leftfold run --until-caught-up",
@@ -107,8 +109,8 @@ class Block:
         return found
 
 
-def blocks() -> list[Block]:
-    text = TUTORIAL.read_text(encoding="utf-8")
+def blocks(page: Path = TUTORIAL) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
     return [
         Block(m["language"], m["note"] or "", m["body"], text.count("\n", 0, m.start("body")) + 1)
         for m in _BLOCK.finditer(text)
@@ -174,6 +176,17 @@ def test_first_ten_minutes(first_commands: list[Done], capsys: pytest.CaptureFix
         for done in verbs:
             print(f"    {done.seconds:6.1f} s  {done.command}")
         print(f"    {sum(done.seconds for done in first_commands):6.1f} s  time to first feature")
+
+
+def test_the_readme_shows_what_was_printed(first_commands: list[Done]) -> None:
+    """Its first command is three of them, of which it shows nothing."""
+    printed = {done.command: done.output for done in first_commands}
+    (block,) = (b for b in blocks(README) if b.language == "console" and "leftfold plan" in b.body)
+    (first, nothing), *rest = block.commands()
+    assert (first, nothing) == ("leftfold init shop && cd shop && leftfold up", "…\n")
+    assert [command for command, _ in rest] == list(TEN_MINUTES[3:])
+    for command, shown in rest:
+        assert matches(shown, printed[command]), f"$ {command}\nshown:\n{shown}\nprinted:\n{printed[command]}"
 
 
 def test_tutorial(shell: Shell, first_commands: list[Done]) -> None:

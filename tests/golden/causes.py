@@ -23,12 +23,13 @@ import leftfold as lf
 from leftfold.cli.declare_verbs import init
 from leftfold.cli.log_verbs import _lines
 from leftfold.kafka import admin
-from leftfold.kafka.admin import Admin, ObservedTopic
+from leftfold.kafka.admin import Admin
 from leftfold.kafka.producer import Producer
 from leftfold.kafka.registry import SchemaRegistry
-from leftfold.plan.observe import Observed, ObservedSubject
-from leftfold.plan.steps import plan
+from leftfold.plan.diff import plan
+from leftfold.plan.observe import ObservedSubject
 from leftfold.settings import Kafka, Profile, Registry
+from tests import clusters
 
 DEAD = "127.0.0.1:1"  # port 1 is never listened on
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
@@ -150,6 +151,10 @@ def computed(key: str) -> Cause:
 # The plan -----------------------------------------------------------------------------------------------------------
 
 REGISTERED = ObservedSubject("FULL_TRANSITIVE", registered=True, accepted=True)
+WITHOUT_PRICE = (
+    '{"type": "record", "name": "Click", "fields": [{"name": "user_id", "type": "string"}, {"name": "item_id", '
+    '"type": "string"}, {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}}]}'
+)
 BROKER_TIME = {"message.timestamp.type": "LogAppendTime"}
 
 
@@ -159,7 +164,7 @@ def planned(options: str = "", **seen: Any) -> Cause:
     def cause(tmp: Path) -> None:
         catalog = project(tmp, HEAD + EVENT + TOPIC.replace("time=Click.at", f"time=Click.at{options}")).catalog
         found = seen.get("topic")
-        there = Observed(
+        there = clusters.seen(
             seen.get("brokers", 3),
             {"clicks": found} if found else {},
             {"clicks-value": seen.get("subject", REGISTERED)},
@@ -174,7 +179,7 @@ def planned(options: str = "", **seen: Any) -> Cause:
 
 def kafka_unreachable(tmp: Path) -> None:
     with mock.patch.object(admin, "TIMEOUT_S", 0.5):
-        Admin(Kafka(bootstrap=DEAD)).brokers()
+        Admin(Kafka(bootstrap=DEAD)).partitions([])
 
 
 def registry_unreachable(tmp: Path) -> None:
@@ -190,7 +195,7 @@ def registry_refused(tmp: Path) -> None:
 def kafka_refused(tmp: Path) -> None:
     refused = KafkaException(KafkaError(KafkaError.POLICY_VIOLATION, "Topic names must start with a team"))
     client = Admin(Kafka(bootstrap=DEAD))
-    client._client = stand_in(create_topics=lambda *_, **__: {"clicks": stand_in(result=_raiser(refused))})
+    client.client = stand_in(create_topics=lambda *_, **__: {"clicks": stand_in(result=_raiser(refused))})
     client.create("clicks", partitions=6, replication=3, configs={})
 
 
@@ -264,7 +269,6 @@ CAUSES: dict[str, Cause] = {
     "key-kind": topic("key=Click.price"),
     "time-kind": topic("time=Click.user_id"),
     "time-missing": topic("time=None"),
-    "partitions-and-rate": topic('partitions=6; rate="20k/s"'),
     "partitions-range": topic("partitions=5_000"),
     "bad-rate": topic('rate="fast"'),
     "replication-range": topic("replication=0"),
@@ -310,17 +314,19 @@ CAUSES: dict[str, Cause] = {
     "bad-line": bad_line,
     # The plan
     "too-few-brokers": planned(brokers=1),
-    "topic-cannot-shrink": planned(topic=ObservedTopic("clicks", 12, 3, BROKER_TIME)),
-    "topic-cannot-grow": planned(topic=ObservedTopic("clicks", 3, 3, BROKER_TIME)),
+    "topic-cannot-shrink": planned(topic=clusters.seen_topic("clicks", 12, 3, BROKER_TIME)),
+    "topic-cannot-grow": planned(topic=clusters.seen_topic("clicks", 3, 3, BROKER_TIME)),
     "topic-missing": planned(", external=True"),
-    "producer-time": planned(", external=True", topic=ObservedTopic("clicks", 6, 3, {})),
-    "broker-time": planned(", external=True, log_time='producer'", topic=ObservedTopic("clicks", 6, 3, BROKER_TIME)),
+    "producer-time": planned(", external=True", topic=clusters.seen_topic("clicks", 6, 3, {})),
+    "broker-time": planned(
+        ", external=True, log_time='producer'", topic=clusters.seen_topic("clicks", 6, 3, BROKER_TIME)
+    ),
     "compaction-differs": planned(
-        ", external=True", topic=ObservedTopic("clicks", 6, 3, {**BROKER_TIME, "cleanup.policy": "compact"})
+        ", external=True", topic=clusters.seen_topic("clicks", 6, 3, {**BROKER_TIME, "cleanup.policy": "compact"})
     ),
     "schema-incompatible": planned(
-        topic=ObservedTopic("clicks", 6, 3, BROKER_TIME),
-        subject=ObservedSubject("FULL", registered=False, accepted=False),
+        topic=clusters.seen_topic("clicks", 6, 3, BROKER_TIME),
+        subject=ObservedSubject("FULL_TRANSITIVE", registered=False, accepted=False, versions=(WITHOUT_PRICE,)),
     ),
     # Kafka and the registry
     "kafka-unreachable": kafka_unreachable,

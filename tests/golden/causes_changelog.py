@@ -6,7 +6,6 @@ from pathlib import Path
 from unittest import mock
 
 from leftfold.kafka import changelog
-from leftfold.kafka.admin import ObservedTopic
 from leftfold.settings import Kafka
 from tests.golden.causes import DEAD, Cause, stand_in
 
@@ -26,9 +25,8 @@ def lake_taken_over(_: Path) -> None:
 def lake_ahead(_: Path) -> None:
     from leftfold.spark import lake
 
-    topic = ObservedTopic("user_activity.changelog", 2, 3, {})
-    admin = stand_in(topics=lambda _: {topic.name: topic}, end_offsets=lambda *_: {0: 10, 1: 80})
-    lake._starts(admin, topic.name, "user_activity", {0: 120, 1: 80})
+    admin = stand_in(partitions=lambda _: {"user_activity.changelog": 2}, end_offsets=lambda *_: {0: 10, 1: 80})
+    lake._starts(admin, "user_activity.changelog", "user_activity", {0: 120, 1: 80})
 
 
 CAUSES: dict[str, Cause] = {

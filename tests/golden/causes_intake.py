@@ -11,13 +11,12 @@ from unittest import mock
 from leftfold.cli.reject_verbs import _corrections
 from leftfold.fold.expressions import to_micros
 from leftfold.kafka import rejects as module
-from leftfold.kafka.admin import ObservedTopic
 from leftfold.kafka.rejects import Position, Rejects, RejectTopics
 from leftfold.kafka.scan import Scanned
 from leftfold.plan.companions import companions
-from leftfold.plan.observe import Observed
-from leftfold.plan.steps import plan
+from leftfold.plan.diff import plan
 from leftfold.settings import Kafka, Profile
+from tests import clusters
 from tests.golden.causes import DEAD, EVENT, HEAD, NOON, NOTHING, REGISTERED, TOPIC, Cause, project, stand_in
 
 CHECKED = Profile(name="prod", topics="checked")
@@ -25,19 +24,21 @@ CHECKED = Profile(name="prod", topics="checked")
 
 def companion_policy(tmp: Path) -> None:
     catalog = project(tmp, HEAD + EVENT + TOPIC).catalog
-    seen = Observed(3, {"clicks": ObservedTopic("clicks", 6, 3, {"message.timestamp.type": "LogAppendTime"})}, {})
+    seen = clusters.seen(
+        3, {"clicks": clusters.seen_topic("clicks", 6, 3, {"message.timestamp.type": "LogAppendTime"})}, {}
+    )
     ours = {
-        c.name: ObservedTopic(c.name, 1, 3, {**c.configs, "cleanup.policy": "delete"})
+        c.name: clusters.seen_topic(c.name, 1, 3, {**c.configs, "cleanup.policy": "delete"})
         for c in companions(catalog, CHECKED, seen)
     }
-    made = plan(catalog, CHECKED, Observed(3, {**seen.topics, **ours}, {"clicks-value": REGISTERED}))
+    made = plan(catalog, CHECKED, clusters.seen(3, {**seen.topics, **ours}, {"clicks-value": REGISTERED}))
     raise made.problems[1]
 
 
 def missing_companion(tmp: Path) -> None:
     catalog = project(tmp, HEAD + EVENT + TOPIC).catalog
-    there = {"clicks": ObservedTopic("clicks", 6, 3, {"message.timestamp.type": "LogAppendTime"})}
-    made = plan(catalog, CHECKED, Observed(3, there, {"clicks-value": REGISTERED}))
+    there = {"clicks": clusters.seen_topic("clicks", 6, 3, {"message.timestamp.type": "LogAppendTime"})}
+    made = plan(catalog, CHECKED, clusters.seen(3, there, {"clicks-value": REGISTERED}))
     raise made.problems[2]
 
 
@@ -45,7 +46,7 @@ def topic_name_taken(tmp: Path) -> None:
     taken = 'lf.Topic("clicks_late", Click, key=Click.user_id, time=Click.at)\n'
     catalog = project(tmp, HEAD + EVENT + TOPIC + taken).catalog
     subjects = {"clicks-value": REGISTERED, "clicks_late-value": REGISTERED}
-    list(plan(catalog, Profile(name="local"), Observed(3, {}, subjects)).apply(NOTHING, NOTHING))
+    list(plan(catalog, Profile(name="local"), clusters.seen(3, {}, subjects)).apply(NOTHING, NOTHING))
 
 
 NAMES = RejectTopics("clicks", "clicks.rejects", "clicks.late", "clicks.redrive")
@@ -55,8 +56,8 @@ def rejects(tmp: Path, *, compacted: bool = False, there: bool = True) -> Reject
     """Of clicks, whose one refused record has a value that is good by now."""
     text = TOPIC.replace("time=Click.at", "time=Click.at, format='json'" + (", compacted=True" if compacted else ""))
     topic = project(tmp, HEAD + EVENT + text).catalog.topic("clicks")
-    known = {n: ObservedTopic(n, 1, 3, {}) for n in ("clicks.rejects", "clicks.late", "clicks.redrive") if there}
-    return Rejects(topic, NAMES, Kafka(bootstrap=DEAD), stand_in(topics=lambda _: known), stand_in(schema={}.get))
+    known = {n: 1 for n in ("clicks.rejects", "clicks.late", "clicks.redrive") if there}
+    return Rejects(topic, NAMES, Kafka(bootstrap=DEAD), stand_in(partitions=lambda _: known), stand_in(schema={}.get))
 
 
 def refused(kafka: Kafka, topic: str, partitions: int) -> Iterator[Scanned]:

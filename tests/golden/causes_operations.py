@@ -30,7 +30,7 @@ def asked_why(*, by: str = "user_id") -> Cause:
         built = replace(declared.definition, keys=(Key(by, "string"),))
         ledger = [LedgerRow("clicks", 0, "accepted", 1, 0, 0, 0)]
         inside = Inside(Build(built, "0123456789").id, built, "u1", 7, ledger, to_micros(NOON), False, {}, True)
-        reader, admin = stand_in(inside=lambda *_: inside), stand_in(topics=lambda _: {})
+        reader, admin = stand_in(inside=lambda *_: inside), stand_in(partitions=lambda _: {})
         sources = Sources(reader, Kafka(bootstrap=DEAD), admin, stand_in(), Profile(name="local"))
         why(declared, {by: "u1"}, None, sources, lambda *_: None)
 

@@ -12,7 +12,6 @@ from unittest import mock
 
 from leftfold.fold.definition import LAYOUT
 from leftfold.fold.expressions import to_micros
-from leftfold.kafka.admin import ObservedTopic
 from leftfold.settings import Kafka, Profile
 from leftfold.spec.companions import companions_of
 from leftfold.spec.free import View
@@ -20,7 +19,7 @@ from leftfold.store.layout import Build, Names, manifest
 from leftfold.store.reader import Reader
 from leftfold.store.serving import rows_of, target_of
 from leftfold.store.writer import BuildWriter
-from tests.golden.causes import BROKER_TIME, DEAD, EVENT, HEAD, NOON, PROJECT, TOPIC, VIEW, Cause, project, stand_in
+from tests.golden.causes import DEAD, EVENT, HEAD, NOON, PROJECT, TOPIC, VIEW, Cause, project, stand_in
 from tests.golden.causes_views import FREE, ITEMS, TABLE
 
 GENERATION = "0123456789"
@@ -116,14 +115,14 @@ def store_holds(batch: int) -> Cause:
 # Running ------------------------------------------------------------------------------------------------------------
 
 
-def supervisor(tmp: Path, *, topics: dict[str, ObservedTopic], streams: str = VIEW) -> Any:
+def supervisor(tmp: Path, *, topics: dict[str, int], streams: str = VIEW) -> Any:
     from leftfold.run.supervisor import Engines, Options, Supervisor
 
     catalog = project(tmp, HEAD + EVENT + TOPIC + streams).catalog
     engines = Engines(
         Kafka(bootstrap=DEAD),
         stand_in(url=stand_in(get_secret_value=lambda: f"redis://{DEAD}")),
-        stand_in(topics=lambda names: {**topics, **dict.fromkeys(companions_of(catalog) if topics else (), THERE)}),
+        stand_in(partitions=lambda names: {**topics, **dict.fromkeys(companions_of(catalog) if topics else (), 6)}),
         stand_in(versions=lambda subject: {1: "{}"}),
     )
     options = Options(
@@ -139,9 +138,6 @@ def supervisor(tmp: Path, *, topics: dict[str, ObservedTopic], streams: str = VI
     return Supervisor(catalog, Profile(name="local"), engines, options)
 
 
-THERE = ObservedTopic("clicks", 6, 3, BROKER_TIME)
-
-
 def spark_missing(tmp: Path) -> None:
     app = project(tmp)
     with mock.patch("importlib.util.find_spec", return_value=None):
@@ -153,13 +149,13 @@ def not_applied(tmp: Path) -> None:
 
 
 def companions_missing(tmp: Path) -> None:
-    running = supervisor(tmp, topics={"clicks": THERE})
-    running._engines.admin.topics = lambda names: {}
+    running = supervisor(tmp, topics={"clicks": 6})
+    running._engines.admin.partitions = lambda names: {}
     running._check_companions()
 
 
 def already_running(tmp: Path) -> None:
-    running = supervisor(tmp, topics={"clicks": THERE})
+    running = supervisor(tmp, topics={"clicks": 6})
     (tmp / "locks").mkdir()
     with (tmp / "locks" / "user_activity.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -172,7 +168,7 @@ def view_ends(*, failure: str | None, swept: int = 0, streams: str = VIEW) -> Ca
     def cause(tmp: Path) -> None:
         from leftfold.spark.query import Snapshot
 
-        (view,) = supervisor(tmp, topics={"clicks": THERE}, streams=streams).views
+        (view,) = supervisor(tmp, topics={"clicks": 6}, streams=streams).views
         view.progress.state = "running"
         view._query = stand_in(
             active=False,

@@ -31,9 +31,23 @@ class ItemUpdate(lf.Event):
     tags: list[str] = []
 
 
-clicks = lf.Topic("clicks", Click, key=Click.user_id, time=Click.at, rate="20k/s", retention="7d", lateness="10m")
+class Customer(lf.Event):
+    customer_id: lf.Personal[str]
+    email: lf.Personal[str] = Field(max_length=200)
+    phone: lf.Personal[str] | None = None
+    born: lf.Personal[int | None] = None
+    addresses: lf.Personal[list[str]] = []
+
+
+customer = Customer(customer_id="c", email="a@b", phone="1")
+assert_type(customer.email, str)
+assert_type(customer.phone, str | None)
+assert_type(customer.born, int | None)
+assert_type(customer.addresses, list[str])
+clicks = lf.Topic("clicks", Click, key=Click.user_id, time=Click.at, rate="20k/s", retention="14d", lateness="10m")
 pairs = lf.Topic("pairs", Click, key=(Click.user_id, Click.item_id), time=Click.at, retention=timedelta(days=1))
 raw = lf.Topic("raw", Click, key=Click.user_id, time=Click.at, format="json", log_time="producer", external=True)
+customers = lf.Topic("customers", Customer, key=Customer.customer_id, compacted=True)
 item_updates = lf.Topic("item_updates", ItemUpdate, key=ItemUpdate.item_id, compacted=True)
 assert_type(clicks, lf.Topic[Click])
 

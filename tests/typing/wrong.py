@@ -20,7 +20,15 @@ class ItemUpdate(lf.Event):
     stock: int | None = None
 
 
+class Customer(lf.Event):
+    customer_id: str
+    email: lf.Personal[str]
+    born: lf.Personal[int] = "1990"  # error: a text as the default of an int that is personal
+
+
 NOW = datetime.now(UTC)
+Customer(customer_id="c", email=7)  # error: an int for a text that is personal
+Customer(customer_id="c")  # error: a personal field without a default is missing
 clicks = lf.Topic("clicks", Click, key=Click.user_id, time=Click.at)
 items = lf.Topic("items", ItemUpdate, key=ItemUpdate.item_id, compacted=True)
 lf.Topic("clicks", Click, key=Click.userid, time=Click.at)  # error: misspelt field as the key

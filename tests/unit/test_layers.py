@@ -24,19 +24,22 @@ MAY_IMPORT: dict[str, set[str]] = {
     "kafka": {"errors", "clock", "fold", "settings", "spec"},
     "store": {"errors", "clock", "fold", "spec"},
     "local": {"errors", "clock", "jars"},
-    "plan": {"errors", "fold", "settings", "spec", "kafka"},
+    "plan": {"errors", "clock", "fold", "settings", "spec", "kafka"},
+    "adopt": {"errors", "fold", "settings", "spec", "kafka"},
     "spark": {"errors", "clock", "fold", "settings", "jars", "spec", "kafka", "store"},
-    "run": {"errors", "clock", "fold", "settings", "spec", "kafka", "store", "spark"},
+    # plan: a probe applies a plan of its own, and measures the constants of the sizing model.
+    "run": {"errors", "clock", "fold", "settings", "spec", "kafka", "store", "plan", "spark"},
+    "render": {"errors", "settings", "spec", "plan"},
     "project": {
         *("errors", "clock", "fold", "settings", "jars", "spec", "loading"),
-        *("kafka", "store", "local", "plan", "spark", "run"),
+        *("kafka", "store", "local", "plan", "adopt", "render", "spark", "run"),
     },
     "notebook": {"errors", "fold", "spec"},
     "leftfold": {"errors", "spec", "project", "notebook"},  # the root's __init__: the public names
     "testing": {"settings", "spec", "local", "plan", "spark", "run", "project"},
     "cli": {
         *("errors", "clock", "fold", "settings", "jars", "spec"),
-        *("kafka", "store", "local", "plan", "spark", "run", "project", "leftfold"),
+        *("kafka", "store", "local", "plan", "adopt", "render", "spark", "run", "project", "leftfold"),
     },
 }
 
@@ -45,12 +48,15 @@ CONFINED: dict[str, set[str]] = {
     "pyspark": {"spark"},
     "py4j": {"spark"},
     "confluent_kafka": {"kafka"},
+    "kafka": {"kafka"},
     "redis": {"store"},
     "rich": {"cli"},
     "click": {"cli"},
     "pytest": {"testing"},
     "datasketches": {"fold"},
     "prometheus_client": {"run"},
+    "yaml": {"render"},
+    "jsonschema": {"render"},
 }
 
 # `template` holds a project of its own: the files that `init` copies.
@@ -123,7 +129,18 @@ def test_the_scan_sees_imports_inside_functions(tmp_path: Path) -> None:
     assert _libraries(source) == {"redis", "click"}
 
 
-HEAVY = ("pyspark", "confluent_kafka", "redis", "fastavro", "pyarrow", "pandas", "datasketches", "numpy")
+HEAVY = (
+    "pyspark",
+    "confluent_kafka",
+    "redis",
+    "fastavro",
+    "pyarrow",
+    "pandas",
+    "datasketches",
+    "numpy",
+    "yaml",
+    "jsonschema",
+)
 
 
 def _loaded_by(code: str) -> set[str]:

@@ -18,7 +18,7 @@ class Click(lf.Event):
     user_id: str = Field(min_length=1)
     item_id: str
     price: float = Field(ge=0, le=1_000)
-    coupon: str | None = "<b>"
+    coupon: lf.Personal[str] | None = "<b>"
     tags: list[str] = []  # noqa: RUF012 # pydantic copies it
     at: datetime
 
@@ -90,7 +90,7 @@ def test_an_event_class(html: HTMLFormatter) -> None:
         ["user_id", "string", "length &gt;= 1"],
         ["item_id", "string", ""],
         ["price", "float", "price &gt;= 0.0, price &lt;= 1000.0"],
-        ["coupon", "string", "optional, default &#x27;&lt;b&gt;&#x27;"],
+        ["coupon", "string", "personal, optional, default &#x27;&lt;b&gt;&#x27;"],
         ["tags", "list of string", "default []"],
         ["at", "datetime", ""],
     ]

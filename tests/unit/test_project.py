@@ -6,13 +6,17 @@ import sys
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 import leftfold as lf
 from leftfold.errors import DeclarationError, LeftfoldError, LocalError, ProjectError
 from leftfold.fold.definition import Definition
+from leftfold.plan.observe import ObservedStore
 from leftfold.project import find_root
+from leftfold.store.memory import MemoryInUse
+from tests import clusters
 from tests.unit.conftest import STREAMS, TOML, MakeProject
 
 
@@ -268,3 +272,25 @@ def test_a_read_of_a_moment_without_a_time_zone_is_refused(make_project: MakePro
         with pytest.raises(DeclarationError) as caught:
             ask(datetime(2026, 1, 5, 12))
         assert caught.value.code == "naive-datetime"
+
+
+# Looking ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("told", "seen"),
+    [(MemoryInUse(7, 9, "noeviction"), ObservedStore(7, 9, "noeviction")), (None, None)],
+    ids=["told", "hidden"],
+)
+def test_the_memory_of_the_store_is_looked_at(
+    make_project: MakeProject, monkeypatch: pytest.MonkeyPatch, told: MemoryInUse | None, seen: ObservedStore | None
+) -> None:
+    engines = 'kafka = { bootstrap = "b:1" }\nregistry = { url = "http://r" }\nonline = { url = "redis://o" }\n'
+    app = lf.open(make_project(f"{TOML}[profile.local]\n{engines}"))
+    monkeypatch.setattr("leftfold.store.builds.followed_builds", lambda *_: iter(()))
+    monkeypatch.setattr("leftfold.store.memory.memory_in_use", {"redis://o": told}.__getitem__)
+    monkeypatch.setattr("leftfold.plan.observe.observe_cluster", lambda *_: clusters.seen_cluster())
+    registry = mock.Mock()
+    registry.versions.return_value = {}
+    app.log = (mock.Mock(), registry)
+    assert app.observe().store == seen

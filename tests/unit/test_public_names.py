@@ -22,6 +22,7 @@ PUBLIC = [
     "LocalError",
     "LogError",
     "Online",
+    "Personal",
     "ProjectError",
     "Provenance",
     "Row",

@@ -96,7 +96,7 @@ def check(profile: str | None, as_json: bool) -> None:
         say(f"  {view.name}   {view.summary}   {view.fingerprint}")
     for name, vector in catalog.vectors.items():
         say(f"  {name}   {len(vector.__leftfold_names__)} values of {', '.join(vector.__leftfold_definition__.views)}")
-    next_step("leftfold apply --yes")
+    next_step("leftfold plan")
 
 
 def _count(things: Sized, noun: str) -> str:

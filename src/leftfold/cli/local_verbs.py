@@ -82,7 +82,7 @@ def up(brokers: str | None, spark_workers: int | None, as_json: bool) -> None:
         if value is None:
             continue
         console.print(f"  {name:<9}{value}", soft_wrap=True)
-    next_step("leftfold apply --yes")
+    next_step("leftfold plan")
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""apply and send: topics, schemas and records."""
+"""send: records into the log."""
 
 from __future__ import annotations
 
@@ -14,39 +14,6 @@ from leftfold import clock
 from leftfold.cli.output import document, json_option, next_step, people, profile_option, say
 from leftfold.errors import DeclarationError
 from leftfold.spec.synthetic import synthetic
-
-
-@click.command()
-@click.option("--yes", is_flag=True, help="Do it without asking.")
-@profile_option
-@json_option
-def apply(yes: bool, profile: str | None, as_json: bool) -> None:
-    """Create declared topics and register schemas. Shows every step first."""
-    import leftfold
-
-    if as_json and not yes:
-        raise click.UsageError("--json asks no questions: add --yes")
-    app = leftfold.open(profile=profile)
-    plan = app.plan()
-    if plan.problems and not as_json:
-        for problem in plan.problems[:-1]:
-            say(str(problem))
-    if plan.problems:
-        raise plan.problems[-1]
-    if not as_json:
-        for step in plan.steps:
-            say(f"  {step}")
-    question = f"Apply these {len(plan.steps)} steps to profile {app.profile.name}?"
-    if plan.steps and not yes and not click.confirm(question, err=True):
-        say("nothing was changed")
-        raise SystemExit(1)
-    done = [str(step) for step in app.apply(plan)]
-    if as_json:
-        document("apply", steps=done)
-        return
-    say(f"✓ applied {len(done)} steps" if done else "✓ nothing to do: topics and schemas are as declared")
-    first = next(iter(app.catalog.topics), "TOPIC")
-    next_step(f"leftfold send {first} --synthetic 200000 --seed 1" if done else "leftfold run")
 
 
 @click.command()

@@ -10,11 +10,14 @@ from pathlib import Path
 import click
 
 from leftfold import __version__, clock
+from leftfold.cli.adopt_verb import adopt
 from leftfold.cli.declare_verbs import check, init
 from leftfold.cli.local_verbs import COMMANDS as LOCAL
-from leftfold.cli.log_verbs import apply, send
+from leftfold.cli.log_verbs import send
 from leftfold.cli.output import document, say
+from leftfold.cli.plan_verbs import apply, plan
 from leftfold.cli.reject_verbs import rejects
+from leftfold.cli.render_verbs import render
 from leftfold.cli.view_verbs import get, run
 from leftfold.cli.why_verb import why
 from leftfold.errors import LeftfoldError
@@ -35,7 +38,7 @@ def cli() -> None:
     """Declare events and features once; keep every view true to the log."""
 
 
-for command in (init, check, *LOCAL, apply, send, run, get, why, rejects):
+for command in (init, check, *LOCAL, adopt, plan, apply, render, send, run, get, why, rejects):
     cli.add_command(command)
 
 

@@ -32,7 +32,7 @@ Read = Callable[[bytes], dict[str, Any] | str]  # the event's fields, or why the
 Decode = Callable[[bytes | None], dict[str, Any] | None]  # ... by who does not ask why
 
 # What fastavro raises for bytes that are not of the schema, or a schema that cannot be read as the event's.
-_UNREADABLE = (
+UNREADABLE = (
     *(EOFError, ValueError, TypeError, IndexError, KeyError, OverflowError, MemoryError, struct.error),
     *(SchemaResolutionError, SchemaParseException),
 )
@@ -91,7 +91,7 @@ def avro_reader(
             schema, parsed = writer
             found: Any = schemaless_reader(io.BytesIO(body), parsed, reader, handle_unicode_errors=bad_text)
             _check_choices(schema, io.BytesIO(body), {})
-        except _UNREADABLE:
+        except UNREADABLE:
             return reasons.with_number(reasons.UNREADABLE_AVRO, schema_id)
         return dict(found)
 
@@ -154,7 +154,7 @@ def partly_decoded(value: bytes, writer: str) -> dict[str, Any]:
         for field in json.loads(writer)["fields"]:
             schema = parse_schema(_plain(field["type"]))
             read[field["name"]] = schemaless_reader(body, schema, None, handle_unicode_errors="backslashreplace")
-    except _UNREADABLE:
+    except UNREADABLE:
         pass  # what was read before it is what there is to show
     return read
 

@@ -36,9 +36,8 @@ class SchemaRegistry:
 
     def versions(self, subject: str) -> dict[int, str]:
         """Every schema ever registered for a subject, by id: what a reader of the whole log must understand."""
-        none: list[int] = []
         schemas: dict[int, str] = {}
-        for number in self._call(lambda: self._client.get_versions(subject), missing=none):
+        for number in self._numbers(subject):
             version: Any = self._call(partial(self._client.get_version, subject, number), missing=None)
             schemas[int(version.schema_id)] = str(version.schema.schema_str)
         return schemas
@@ -52,16 +51,25 @@ class SchemaRegistry:
         found = self._call(lambda: self._client.lookup_schema(subject, _avro(schema)), missing=None)
         return None if found is None else found.schema_id
 
-    def compatibility(self, subject: str) -> str | None:
+    def compatibility(self, subject: str | None) -> str | None:
+        """A subject's own rule, None if it has none; of no subject the rule for those."""
         found = self._call(lambda: self._client.get_compatibility(subject), missing=None)
         return None if found is None else str(found)
 
     def set_compatibility(self, subject: str, level: str) -> None:
         self._call(lambda: self._client.set_compatibility(subject, level), missing=None)
 
-    def accepts(self, subject: str, schema: str) -> bool:
-        """Whether the registry would take this schema, under the compatibility the subject has now."""
-        return bool(self._call(lambda: self._client.test_compatibility(subject, _avro(schema)), missing=True))
+    def accepts(self, subject: str, schema: str, *, transitive: bool) -> bool:
+        """Whether the registry would take this schema, under the compatibility the subject has now.
+
+        Version by version: a question about all at once takes the right to write in Apicurio, is asked of all under
+        any rule there, and is unknown to Karapace.
+        """
+        latest: list[int | str] = ["latest"]
+        return all(
+            self._call(partial(self._client.test_compatibility, subject, _avro(schema), version), missing=True)
+            for version in (self._numbers(subject) if transitive else latest)
+        )
 
     def register(self, subject: str, schema: str) -> int:
         try:
@@ -72,6 +80,17 @@ class SchemaRegistry:
             raise self._refused(error) from error
         except (OSError, httpx.TransportError) as error:
             raise self._unreachable(error) from error
+
+    def forget(self, subject: str) -> None:
+        """For good. A registry asks for the mark of deletion first."""
+        none: list[int] = []
+        if self._numbers(subject):
+            self._call(lambda: self._client.delete_subject(subject), missing=none)
+            self._call(lambda: self._client.delete_subject(subject, permanent=True), missing=none)
+
+    def _numbers(self, subject: str) -> list[int]:
+        none: list[int] = []
+        return self._call(lambda: self._client.get_versions(subject), missing=none)
 
     def _call(self, ask: Callable[[], T], *, missing: T) -> T:
         try:

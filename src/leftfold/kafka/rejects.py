@@ -217,8 +217,8 @@ class Rejects:
         return set() if self._topic.compacted else {position for position, _ in self._scan(self._names.redrive)}
 
     def _scan(self, topic: str) -> Iterator[tuple[Position, Scanned]]:
-        observed = self._admin.topics([topic])
-        if topic not in observed:
+        partitions = self._admin.partitions([topic]).get(topic)
+        if partitions is None:
             raise LogError(
                 "companion-missing",
                 f"topic {topic} does not exist",
@@ -226,7 +226,7 @@ class Rejects:
                 fix="leftfold apply --yes",
                 source=self._topic.source,
             )
-        for record in scan(self._kafka, topic, range(observed[topic].partitions)):
+        for record in scan(self._kafka, topic, range(partitions)):
             position = Position.parse((record.key or b"").decode(errors="replace"))
             if position is not None:  # else it is none of ours
                 yield position, record

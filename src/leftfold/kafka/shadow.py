@@ -16,17 +16,12 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaExcep
 from confluent_kafka.admin import AdminClient
 
 from leftfold import clock
+from leftfold.kafka.admin import MOVING
 from leftfold.settings import Kafka
 
 # How long a commit may take, and how long the end of a run waits for its last one; a healthy broker takes milliseconds.
 _COMMIT_S = 10.0
 _LAST_COMMIT_S = 5.0
-# A group's first commit may come while its coordinator is being chosen, which the admin client does not wait for.
-_MOVING = (
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-)
 
 _Offsets = dict[tuple[str, int], int]
 
@@ -93,7 +88,7 @@ class ShadowGroup:
         error = _failure(self._under_way)
         self._under_way = None
         self.failure = None if error is None else error.str()
-        self._moving = error is not None and error.code() in _MOVING
+        self._moving = error is not None and error.code() in MOVING
         if error is not None:
             self._sent = {}
 

@@ -8,8 +8,10 @@ from typing import Any
 
 from leftfold.errors import LeftfoldError, LogError, Source
 from leftfold.fold.durations import SECOND, text
-from leftfold.kafka.admin import ObservedTopic
+from leftfold.kafka.observed import ObservedTopic
+from leftfold.plan import in_sync
 from leftfold.plan.observe import Observed
+from leftfold.plan.personal import COMPACTED_WITHIN_MS, shown_by
 from leftfold.settings import Profile
 from leftfold.spec.catalog import Catalog
 from leftfold.spec.companions import (
@@ -50,7 +52,7 @@ class Companion:
     def configs(self) -> dict[str, str]:
         return {
             "message.timestamp.type": "LogAppendTime",
-            "min.insync.replicas": str(max(1, self.replication - 1)),  # survives the loss of any one broker
+            in_sync.SETTING: str(in_sync.in_sync_for(self.replication)),
             **dict(self.settings),
             "unclean.leader.election.enable": "false",
         }
@@ -72,12 +74,14 @@ def companions(catalog: Catalog, profile: Profile, observed: Observed) -> Iterat
     for view in catalog.views.values():
         if has_changelog(view):
             first = view.reading.topics[0]
+            personal = (("max.compaction.lag.ms", str(COMPACTED_WITHIN_MS)),) if shown_by(view) else ()
             yield Companion(
                 profile.topic_name(changelog_topic(view.name)),
                 min(first.partitions, _MOST_CHANGELOG_PARTITIONS),
                 _capped(first.replication, profile),
                 "compacted",
-                (*_compacted(), ("min.compaction.lag.ms", str(_DAY // 1_000))),  # a lake reads every record, later
+                # A lake reads every record, later.
+                (*_compacted(), ("min.compaction.lag.ms", str(_DAY // 1_000)), *personal),
                 view.source,
             )
 

@@ -1,24 +1,25 @@
-"""From what is declared and what is there to the steps between: frozen values, each of which says what it does."""
+"""The steps of a plan: frozen values that say what they do, what is dangerous in it, and how to take it back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from leftfold.errors import LeftfoldError, LogError, Source
+from leftfold.errors import LeftfoldError
 from leftfold.fold.durations import text
-from leftfold.kafka.admin import Admin, ObservedTopic
-from leftfold.kafka.registry import SchemaRegistry, incompatible, subject_of
-from leftfold.plan.companions import Companion, check_names, check_owned_by_others, companions
-from leftfold.plan.observe import Observed, has_schema
-from leftfold.settings import Profile
-from leftfold.spec.catalog import Catalog
-from leftfold.spec.schema import avro_schema
-from leftfold.spec.topic import LogTime, Topic
+from leftfold.kafka.admin import Admin
+from leftfold.kafka.registry import SchemaRegistry
+from leftfold.plan.changes import ViewChange
+from leftfold.plan.hazards.hazard import Hazard
+from leftfold.plan.observe import Observed
+from leftfold.plan.sizing.sizing import Sizing
 
-# Late is judged by when the log got a record: by a broker's clock, unless the topic declares to believe its producers.
-_STAMPED: dict[LogTime, str] = {"broker": "LogAppendTime", "producer": "CreateTime"}
+# Settings that hold a duration in milliseconds.
+_SPANS = ("retention.ms", "delete.retention.ms", "segment.ms", "min.compaction.lag.ms", "max.compaction.lag.ms")
+_NO_LIMIT = 2**63 - 1  # Kafka's default of max.compaction.lag.ms
+
+Basis = dict[str, Any] | None  # what a step rests on, as far as it can be seen; None: its topic or subject is not there
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,23 @@ class CreateTopic:
     kept: str
     log_time: str
 
+    sign: ClassVar[str] = "+"
+    danger: ClassVar[str | None] = None
+
     def __str__(self) -> str:
         size = f"{_counted(self.partitions, 'partition')}, {_counted(self.replication, 'replica')}"
         return f"+ topic   {self.name}   {size}, {self.kept}, {self.log_time} time"
+
+    @property
+    def undo(self) -> str:
+        return f"leftfold apply --delete {self.name}, with the records it has by then"
+
+    def done(self, observed: Observed) -> bool:
+        found = observed.topics.get(self.name)
+        return found is not None and found.partitions == self.partitions and _has(found.configs, dict(self.configs))
+
+    def basis(self, observed: Observed) -> Basis:
+        return _topic_basis(self.name, observed, dict(self.configs))
 
     def apply(self, admin: Admin, registry: SchemaRegistry) -> None:
         admin.create(self.name, partitions=self.partitions, replication=self.replication, configs=dict(self.configs))
@@ -43,11 +58,71 @@ class ConfigureTopic:
     name: str
     changes: tuple[tuple[str, str, str], ...]  # setting, from, to
 
+    sign: ClassVar[str] = "~"
+
     def __str__(self) -> str:
-        return f"~ topic   {self.name}   " + ", ".join(f"{k}: {old} → {new}" for k, old, new in self.changes)
+        return f"~ topic   {self.name}   " + ", ".join(
+            f"{k}: {_shown(k, old)} → {_shown(k, new)}" for k, old, new in self.changes
+        )
+
+    @property
+    def danger(self) -> str | None:
+        for setting, old, new in self.changes:
+            if setting == "retention.ms" and _shorter(old, new):
+                return f"records older than {_shown(setting, new)} are deleted within minutes, and are not coming back"
+            if setting == "retention.bytes" and _shorter(old, new):
+                return f"records beyond {new} bytes of a partition are deleted within minutes, and are not coming back"
+            if setting == "cleanup.policy" and "compact" in new and "compact" not in old:
+                return "all but the newest record of each key are removed, and are not coming back"
+            if setting == "cleanup.policy" and "delete" in new and "delete" not in old:
+                return "records older than the topic's retention are deleted, the newest of a key included"
+        return None
+
+    @property
+    def undo(self) -> str:
+        back = ", ".join(f"{k}={old}" for k, old, _ in self.changes)
+        return f"set it back: {back}" + ("; what was deleted stays deleted" if self.danger else "")
+
+    def done(self, observed: Observed) -> bool:
+        found = observed.topics.get(self.name)
+        return found is not None and _has(found.configs, {k: new for k, _, new in self.changes})
+
+    def basis(self, observed: Observed) -> Basis:
+        return _topic_basis(self.name, observed, {k: new for k, _, new in self.changes})
 
     def apply(self, admin: Admin, registry: SchemaRegistry) -> None:
         admin.set_configs(self.name, {k: new for k, _, new in self.changes})
+
+
+@dataclass(frozen=True)
+class DeleteTopic:
+    name: str
+    id: str  # of the topic that was meant: one made again under its name is another
+    records: int
+    readers: tuple[str, ...]  # groups
+
+    sign: ClassVar[str] = "-"
+
+    def __str__(self) -> str:
+        readers = f", read by {', '.join(self.readers)}" if self.readers else ""
+        return f"- topic   {self.name}   with {self.records:,} records{readers}"
+
+    @property
+    def danger(self) -> str:
+        return f"its {self.records:,} records are deleted, and are not coming back"
+
+    @property
+    def undo(self) -> str:
+        return "cannot be undone"
+
+    def done(self, observed: Observed) -> bool:
+        return self.name not in observed.topics
+
+    def basis(self, observed: Observed) -> Basis:
+        return _topic_basis(self.name, observed, {})
+
+    def apply(self, admin: Admin, registry: SchemaRegistry) -> None:
+        admin.delete(self.name, self.id)
 
 
 @dataclass(frozen=True)
@@ -56,9 +131,27 @@ class SetCompatibility:
     before: str | None
     level: str
 
+    danger: ClassVar[str | None] = None
+
+    @property
+    def sign(self) -> str:
+        return "~" if self.before else "+"
+
     def __str__(self) -> str:
         change = f"{self.before} → {self.level}" if self.before else self.level
-        return f"{'~' if self.before else '+'} rule    {self.subject}   compatibility {change}"
+        return f"{self.sign} rule    {self.subject}   compatibility {change}"
+
+    @property
+    def undo(self) -> str:
+        return f"set the subject's compatibility back to {self.before or 'none of its own'}"
+
+    def done(self, observed: Observed) -> bool:
+        found = observed.subjects.get(self.subject)
+        return found is not None and found.compatibility == self.level
+
+    def basis(self, observed: Observed) -> Basis:
+        found = observed.subjects.get(self.subject)
+        return None if found is None else {"compatibility": found.compatibility}
 
     def apply(self, admin: Admin, registry: SchemaRegistry) -> None:
         registry.set_compatibility(self.subject, self.level)
@@ -70,22 +163,50 @@ class RegisterSchema:
     event: str
     schema: str
 
+    sign: ClassVar[str] = "+"
+    danger: ClassVar[str | None] = None
+
     def __str__(self) -> str:
         return f"+ schema  {self.subject}   {self.event}"
+
+    @property
+    def undo(self) -> str:
+        return "declare the event as it was: the older version is used again; the new one stays registered"
+
+    def done(self, observed: Observed) -> bool:
+        found = observed.subjects.get(self.subject)
+        return found is not None and found.registered
+
+    def basis(self, observed: Observed) -> Basis:
+        found = observed.subjects.get(self.subject)
+        if found is None:
+            return None
+        return {"registered": found.registered, "acceptable": found.accepted, "versions": len(found.versions)}
 
     def apply(self, admin: Admin, registry: SchemaRegistry) -> None:
         registry.register(self.subject, self.schema)
 
 
-Step = CreateTopic | ConfigureTopic | SetCompatibility | RegisterSchema
+Step = CreateTopic | ConfigureTopic | DeleteTopic | SetCompatibility | RegisterSchema
 
 
 @dataclass(frozen=True)
 class Plan:
     steps: tuple[Step, ...]
     problems: tuple[LeftfoldError, ...]  # with any of these nothing is applied
+    hazards: tuple[Hazard, ...] = ()
+    changes: tuple[ViewChange, ...] = ()  # of every view but free ones, of which only Spark knows what they do
+    sizing: Sizing | None = None  # None if the load is refused
 
-    def apply(self, admin: Admin, registry: SchemaRegistry) -> Iterator[Step]:
+    @property
+    def summary(self) -> str:
+        """Terraform's closing line."""
+        signs = [step.sign for step in self.steps]
+        return f"Plan: {signs.count('+')} to add, {signs.count('~')} to change, {signs.count('-')} to delete."
+
+    def apply(
+        self, admin: Admin, registry: SchemaRegistry, before: Callable[[Step], None] = lambda _: None
+    ) -> Iterator[Step]:
         """Do the steps, in the order in which they were shown, yielding each once it is done.
 
         Each is safe to repeat, so an apply that died is finished by the next one.
@@ -93,6 +214,7 @@ class Plan:
         if self.problems:
             raise self.problems[0]
         for step in self.steps:
+            before(step)
             step.apply(admin, registry)
             yield step
 
@@ -101,164 +223,27 @@ def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def plan(catalog: Catalog, profile: Profile, observed: Observed) -> Plan:
-    steps: list[Step] = []
-    problems: list[LeftfoldError] = check_names(catalog, profile)
-    for declared, topic in catalog.topics.items():
-        name = profile.topic_name(declared, external=topic.external)
-        found = observed.topics.get(name)
-        if topic.external or profile.topics == "checked":
-            problems += _check_foreign(topic, name, profile, found)
-        elif found is None:
-            replicas = _replication(topic, profile)
-            problems += _check_replication(name, replicas, profile, observed.brokers, topic.source)
-            steps.append(_create(topic, name, profile))
-        else:
-            problems += _check_partitions(topic, name, found)
-            steps += _configure(name, _configs(topic, profile), found)
-    for companion in companions(catalog, profile, observed):
-        companion_steps, companion_problems = _companion(companion, profile, observed)
-        steps += companion_steps
-        if not any(p.code == "too-few-brokers" for p in problems):  # said once is enough
-            problems += companion_problems
-    for declared, topic in catalog.topics.items():
-        if has_schema(topic):
-            subject_steps, subject_problems = _subject(topic, profile.topic_name(declared), observed)
-            steps += subject_steps
-            problems += subject_problems
-    return Plan(tuple(steps), tuple(problems))
+def _shown(setting: str, value: str) -> str:
+    if setting not in _SPANS or not value.lstrip("-").isdigit():
+        return value
+    return "for ever" if int(value) < 0 or int(value) == _NO_LIMIT else text(int(value) * 1_000)
 
 
-def _companion(wanted: Companion, profile: Profile, observed: Observed) -> tuple[list[Step], list[LeftfoldError]]:
-    found = observed.topics.get(wanted.name)
-    if profile.topics == "checked":
-        return [], check_owned_by_others(wanted, profile, found)
+def _shorter(old: str, new: str) -> bool:
+    """Less is kept than before; -1 keeps everything."""
+    if not (old.lstrip("-").isdigit() and new.lstrip("-").isdigit()) or int(new) < 0:
+        return False
+    return int(old) < 0 or int(new) < int(old)
+
+
+def _has(configs: dict[str, str], wanted: dict[str, str]) -> bool:
+    return all(configs.get(k) == v for k, v in wanted.items())
+
+
+def _topic_basis(name: str, observed: Observed, configs: dict[str, str]) -> Basis:
+    """What a step on a topic rests on: if it changes between plan and apply, the plan was about something else."""
+    found = observed.topics.get(name)
     if found is None:
-        configs = tuple(sorted(wanted.configs.items()))
-        step = CreateTopic(wanted.name, wanted.partitions, wanted.replication, configs, wanted.kept, "broker")
-        return [step], _check_replication(wanted.name, wanted.replication, profile, observed.brokers, wanted.source)
-    return _configure(wanted.name, wanted.configs, found), []  # any number of partitions does
-
-
-def _subject(topic: Topic[Any], name: str, observed: Observed) -> tuple[list[Step], list[LeftfoldError]]:
-    subject, schema = subject_of(name), avro_schema(topic.event)
-    seen = observed.subjects[subject]
-    steps: list[Step] = []
-    if seen.compatibility != topic.compatibility:
-        steps.append(SetCompatibility(subject, seen.compatibility, topic.compatibility))
-    if not seen.registered:
-        if not seen.accepted:
-            why = f"the registry tested it under {seen.compatibility or topic.compatibility} and would refuse it"
-            return [], [incompatible(subject, why)]
-        steps.append(RegisterSchema(subject, topic.event.__name__, schema))
-    return steps, []
-
-
-def _replication(topic: Topic[Any], profile: Profile) -> int:
-    return min(topic.replication, profile.replication or topic.replication)
-
-
-def _configs(topic: Topic[Any], profile: Profile) -> dict[str, str]:
-    # A table that is down for longer than a tombstone is kept misses a deletion for good; Kafka's default is a day.
-    tombstones = {"delete.retention.ms": str(7 * 86_400_000)}
-    kept = tombstones if topic.retention is None else {"retention.ms": str(topic.retention // 1_000)}
-    return {
-        "cleanup.policy": "compact" if topic.compacted else "delete",
-        "message.timestamp.type": _STAMPED[topic.log_time],
-        "min.insync.replicas": str(max(1, _replication(topic, profile) - 1)),  # survives the loss of any one broker
-        **kept,
-        "unclean.leader.election.enable": "false",
-    }
-
-
-def _create(topic: Topic[Any], name: str, profile: Profile) -> CreateTopic:
-    configs = tuple(sorted(_configs(topic, profile).items()))
-    kept = "compacted" if topic.retention is None else f"kept {text(topic.retention)}"
-    return CreateTopic(name, topic.partitions, _replication(topic, profile), configs, kept, topic.log_time)
-
-
-def _configure(name: str, wanted: dict[str, str], found: ObservedTopic) -> list[Step]:
-    changes = tuple((k, found.configs.get(k, "?"), v) for k, v in wanted.items() if found.configs.get(k) != v)
-    return [ConfigureTopic(name, changes)] if changes else []
-
-
-def _check_replication(
-    name: str, replicas: int, profile: Profile, brokers: int, source: Source | None
-) -> list[LeftfoldError]:
-    if replicas <= brokers:
-        return []
-    return [
-        LogError(
-            "too-few-brokers",
-            f"{name} asks for {replicas} replicas, and the cluster has {brokers} brokers",
-            why="two replicas on one broker would be lost together",
-            fix=f"start {replicas} brokers, or set replication = {brokers} in [profile.{profile.name}]",
-            source=source,
-        )
-    ]
-
-
-def _check_partitions(topic: Topic[Any], name: str, found: ObservedTopic) -> list[LeftfoldError]:
-    if found.partitions == topic.partitions:
-        return []
-    shrink = topic.partitions < found.partitions
-    return [
-        LogError(
-            "topic-cannot-shrink" if shrink else "topic-cannot-grow",
-            f"{name} has {found.partitions} partitions, the declaration says {topic.partitions}",
-            why="Kafka cannot remove partitions"
-            if shrink
-            else "a key's partition depends on their number: its old and new records would lie in two partitions, "
-            "without an order between them",
-            fix=f"declare partitions={found.partitions}, or a new topic with {topic.partitions} and move its producers",
-            source=topic.source,
-        )
-    ]
-
-
-def _check_foreign(topic: Topic[Any], name: str, profile: Profile, found: ObservedTopic | None) -> list[LeftfoldError]:
-    owner = "it is external" if topic.external else f'profile {profile.name} has topics = "checked"'
-    if found is None:
-        return [
-            LogError(
-                "topic-missing",
-                f"topic {name} does not exist",
-                why=f"{owner}, so Leftfold does not create it",
-                fix="ask its owner to create it",
-                source=topic.source,
-            )
-        ]
-    return [*_check_stamps(topic, name, owner, found), *_check_compaction(topic, name, owner, found)]
-
-
-def _check_stamps(topic: Topic[Any], name: str, owner: str, found: ObservedTopic) -> list[LeftfoldError]:
-    wanted = _STAMPED[topic.log_time]
-    if found.configs.get("message.timestamp.type") == wanted:
-        return []
-    real = "producer" if topic.log_time == "broker" else "broker"
-    return [
-        LogError(
-            "producer-time" if real == "producer" else "broker-time",
-            f"topic {name} stamps records with the {real}'s time",
-            why=f"late is judged by when the log got a record, and {owner}, so Leftfold does not change it",
-            fix=f"ask its owner to set message.timestamp.type={wanted}, or declare log_time={real!r}",
-            source=topic.source,
-        )
-    ]
-
-
-def _check_compaction(topic: Topic[Any], name: str, owner: str, found: ObservedTopic) -> list[LeftfoldError]:
-    policy = found.configs.get("cleanup.policy", "delete")
-    compacted = "compact" in policy.split(",")
-    if compacted == topic.compacted:
-        return []
-    return [
-        LogError(
-            "compaction-differs",
-            f"topic {name} has cleanup.policy={policy}, the declaration says compacted={topic.compacted}",
-            why="compaction loses older records of a key, which an aggregate needs; a table needs the newest for ever; "
-            f"and {owner}, so Leftfold does not change it",
-            fix=f"declare compacted={compacted}, or ask its owner to change cleanup.policy",
-            source=topic.source,
-        )
-    ]
+        return None
+    settings = {k: found.configs.get(k) for k in sorted(configs)}
+    return {"id": found.id, "partitions": found.partitions, "replicas": found.replication, **settings}

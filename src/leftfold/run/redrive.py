@@ -54,6 +54,9 @@ def apply(
     end = admin.end_offsets(topic, 1)[0]
     if end <= since:
         return Done(since)
+    since = max(since, admin.start_offsets(topic, 1)[0])  # a person may have deleted what nothing needs any more
+    if end <= since:
+        return Done(since)
     fresh = redriven(session, source, topic, {0: end}, starts={0: since})
     found = touched(fresh, job, closed)
     for oldest in found.days:

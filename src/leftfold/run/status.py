@@ -39,10 +39,10 @@ def _status(name: str, catalog: Catalog, profile: Profile, admin: Admin, reader:
     lag: int | None = 0
     for topic in catalog.view(name).reading.topics:
         physical = profile.topic_name(topic.name, external=topic.external)
-        observed = admin.topics([physical]).get(physical)
-        if observed is None or lag is None:
+        partitions = admin.partitions([physical]).get(physical)
+        if partitions is None or lag is None:
             lag = None
             continue
-        ends = admin.end_offsets(physical, observed.partitions)
+        ends = admin.end_offsets(physical, partitions)
         lag += sum(max(0, end - applied.get((topic.name, p), 0)) for p, end in ends.items())
     return ViewStatus(name, build, batch, records, lag)

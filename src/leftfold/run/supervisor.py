@@ -200,7 +200,7 @@ class Supervisor:
                         name,
                         self._engines.kafka,
                         changelog,
-                        partitions=self._engines.admin.topics([changelog])[changelog].partitions,
+                        partitions=self._engines.admin.partitions([changelog])[changelog],
                         table=f"{self._options.lake}/{name}",
                         checkpoints=self._options.checkpoints,
                         every_s=sink.every_s,
@@ -209,13 +209,13 @@ class Supervisor:
 
     def _source(self, topics: Sequence[Topic[Any]], fields: frozenset[str], *, who: str, at: Declared) -> Source:
         physical = [self._profile.topic_name(t.name, external=t.external) for t in topics]
-        observed = self._engines.admin.topics(physical)
+        partitions = self._engines.admin.partitions(physical)
         schemas: dict[int, str] = {}
         for topic, topic_name in zip(topics, physical, strict=True):
             found = self._engines.registry.versions(subject_of(topic_name)) if topic.format == "avro" else {}
             schemas |= found
-            if topic_name not in observed or (topic.format == "avro" and not found):
-                lacks = "has no schema" if topic_name in observed else "does not exist"
+            if topic_name not in partitions or (topic.format == "avro" and not found):
+                lacks = "has no schema" if topic_name in partitions else "does not exist"
                 raise RunError(
                     "not-applied",
                     f"{who} reads topic {topic_name}, which {lacks}",
@@ -227,7 +227,7 @@ class Supervisor:
                 )
         return Source(
             topics=tuple(physical),
-            partitions=tuple(observed[p].partitions for p in physical),
+            partitions=tuple(partitions[p] for p in physical),
             kafka=self._engines.kafka,
             event=topics[0].event,
             fields=fields,
@@ -239,7 +239,7 @@ class Supervisor:
     def _check_companions(self) -> None:
         """What Leftfold keeps beside the declared topics: all of it, or nothing starts."""
         names = [self._profile.topic_name(name) for name in companions_of(self._catalog)]
-        there = self._engines.admin.topics(names)
+        there = self._engines.admin.partitions(names)
         for name in names:
             if name not in there:
                 raise RunError(

@@ -150,7 +150,7 @@ class RunningView(RunningReader):
         self._receipt, self._redriven = None, 0
         self._applied, self._ledger, self._ends = -1, {}, None
         if place.changelog is not None:
-            partitions = self._admin.topics([place.changelog])[place.changelog].partitions
+            partitions = self._admin.partitions([place.changelog])[place.changelog]
             writers = min(log_writer.WRITERS, partitions)
             self._changelog = Changelog(
                 self._source.kafka, place.changelog, f"{self._scope}.{build.id}", build.id, writers

@@ -135,7 +135,7 @@ def _redriven(declared: DeclaredView, sources: Sources) -> str | None:
     """A topic of the view of which records were corrected."""
     for topic in declared.reading.topics:
         name = sources.profile.topic_name(redrive_topic(topic.name))
-        if not topic.compacted and sources.admin.topics([name]) and sources.admin.end_offsets(name, 1)[0]:
+        if not topic.compacted and sources.admin.partitions([name]) and sources.admin.end_offsets(name, 1)[0]:
             return topic.name
     return None
 
@@ -168,11 +168,11 @@ def _check_readable(declared: DeclaredView, inside: Inside) -> None:
 def _places(declared: DeclaredView, inside: Inside, sources: Sources) -> tuple[Place, ...]:
     fields = inside.definition.fields()
     names = [sources.profile.topic_name(t.name, external=t.external) for t in declared.reading.topics]
-    observed = sources.admin.topics(names)
+    partitions = sources.admin.partitions(names)
     places = []
     for topic, origin, name in zip(declared.reading.topics, inside.definition.origins, names, strict=True):
         applied = _applied(inside.ledger, topic.name)
-        if name not in observed and applied:
+        if name not in partitions and applied:
             raise RunError(
                 "not-applied",
                 f"{declared.name} reads topic {name}, which does not exist",
@@ -180,13 +180,13 @@ def _places(declared: DeclaredView, inside: Inside, sources: Sources) -> tuple[P
                 fix="ask the topic's owner what became of it" if topic.external else "leftfold apply --yes",
                 source=declared.source,
             )
-        if name in observed:
+        if name in partitions:
             decode = (
                 json_decoder(topic.event, fields)
                 if topic.format == "json"
                 else avro_decoder(topic.event, fields, sources.registry.schema)
             )
-            places.append(Place(topic, origin, name, observed[name].partitions, applied, decode))
+            places.append(Place(topic, origin, name, partitions[name], applied, decode))
     return tuple(places)
 
 

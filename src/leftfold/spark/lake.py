@@ -220,7 +220,7 @@ def _make(session: SparkSession, table: str) -> None:
 
 def _starts(admin: Admin, topic: str, view: str, ends: Ends) -> dict[str, int]:
     """The end of the table in each partition, -2 (Kafka's word for its first record) where it has none."""
-    partitions = admin.topics([topic])[topic].partitions
+    partitions = admin.partitions([topic])[topic]
     logged = admin.end_offsets(topic, partitions)
     beyond = {p: end for p, end in ends.items() if end > logged.get(p, 0)}
     if beyond:

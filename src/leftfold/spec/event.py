@@ -11,7 +11,7 @@ import re
 import types
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Union, dataclass_transform, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, Union, dataclass_transform, get_args, get_origin
 
 import annotated_types
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
@@ -24,6 +24,7 @@ from leftfold.fold.expressions import Compare, Expression, FieldRef, Length, to_
 from leftfold.fold.values import Kind
 from leftfold.spec.rows import html_table
 
+T = TypeVar("T")
 _KINDS: dict[Any, Kind] = {
     str: "string",
     int: "int",
@@ -46,6 +47,25 @@ class UnknownFieldError(DeclarationError, AttributeError):
 
 
 @dataclass(frozen=True)
+class _Mark:
+    """Compared by its type: pydantic may copy what stands beside an annotation."""
+
+
+if TYPE_CHECKING:
+    Personal = Annotated[T, _Mark()]
+else:
+
+    class Personal:
+        """Marks a field as personal data: `email: lf.Personal[str]`.
+
+        It changes neither values nor schema. A plan keeps what was deleted or replaced no longer than need be.
+        """
+
+        def __class_getitem__(cls, annotation: Any) -> Any:
+            return Annotated[annotation, _Mark()]
+
+
+@dataclass(frozen=True)
 class EventField:
     name: str
     kind: Kind
@@ -53,6 +73,7 @@ class EventField:
     repeated: bool  # list[kind]
     default: Any  # PydanticUndefined if the field is required
     rules: tuple[Expression, ...]
+    personal: bool = False
 
     @property
     def required(self) -> bool:
@@ -161,11 +182,16 @@ def _field(event: type[Event], name: str, info: FieldInfo, source: Source) -> Ev
             source=source,
         )
     annotation, optional, repeated = info.annotation, False, False
+    personal = any(isinstance(m, _Mark) for m in info.metadata)
     if get_origin(annotation) in (Union, types.UnionType):
         inner = [a for a in get_args(annotation) if a is not type(None)]
         optional, annotation = len(inner) == 1, inner[0] if len(inner) == 1 else annotation
+    annotation, inside = _unmarked(annotation)
+    personal |= inside
     if get_origin(annotation) is list:
-        repeated, annotation = True, get_args(annotation)[0]
+        repeated = True
+        annotation, inside = _unmarked(get_args(annotation)[0])
+        personal |= inside
     kind = _KINDS.get(annotation)
     if kind is None:
         raise DeclarationError(
@@ -193,8 +219,16 @@ def _field(event: type[Event], name: str, info: FieldInfo, source: Source) -> Ev
             source=source,
         )
     ref = FieldRef(name, kind, event)
-    rules = tuple(_rule(event, ref, repeated, constraint, source) for constraint in info.metadata)
-    return EventField(name, kind, optional, repeated, info.default, rules)
+    constraints = [constraint for constraint in info.metadata if not isinstance(constraint, _Mark)]
+    rules = tuple(_rule(event, ref, repeated, constraint, source) for constraint in constraints)
+    return EventField(name, kind, optional, repeated, info.default, rules, personal)
+
+
+def _unmarked(annotation: Any) -> tuple[Any, bool]:
+    """`Personal[str] | None` and `list[Personal[str]]` have the mark inside, where pydantic leaves it."""
+    if get_origin(annotation) is Annotated and all(isinstance(m, _Mark) for m in annotation.__metadata__):
+        return annotation.__origin__, True
+    return annotation, False
 
 
 def _fits(value: Any, kind: Kind, *, optional: bool, repeated: bool) -> bool:

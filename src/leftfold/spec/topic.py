@@ -23,6 +23,7 @@ from leftfold.spec.topic_options import (
     checked_time,
     one_of,
     partition_count,
+    records_per_second,
 )
 
 E_co = TypeVar("E_co", bound=Event, covariant=True)
@@ -47,6 +48,7 @@ class Topic(Generic[E_co]):
     key: tuple[FieldRef, ...]
     time: FieldRef | None  # None only if compacted
     partitions: int
+    rate: float | None  # records a second in the busiest hour, if declared: for sizing, no part of what a topic is
     retention: int | None  # None if compacted
     lateness: int
     replication: int
@@ -115,12 +117,14 @@ class Topic(Generic[E_co]):
         source = caller()
         keys = key if isinstance(key, tuple) else (key,)
         format = one_of(name, "format", format, known=FORMATS, source=source)
+        per_second = records_per_second(name, rate, source)
         values = {
             "name": checked_name(name, source),
             "event": checked_event(name, event, source),
             "key": checked_keys(name, tuple(reference(event, k, option="key", source=source) for k in keys), source),
             "time": checked_time(name, event, time, source, compacted=compacted),
-            "partitions": partition_count(name, partitions, rate, source),
+            "partitions": partition_count(name, partitions, per_second, source),
+            "rate": per_second,
             "retention": checked_retention(name, retention, source, compacted=compacted),
             "lateness": micros(lateness, option="lateness", source=source),
             "replication": checked_replication(name, replication, source),

@@ -101,19 +101,16 @@ def _kind_text(info: Any) -> str:
     return f"{'optional ' if info.optional else ''}{'a list of ' if info.repeated else ''}{info.kind}"
 
 
-def partition_count(name: str, partitions: int | None, rate: str | None, source: Source) -> int:
-    if partitions is not None and rate is not None:
-        raise DeclarationError(
-            "partitions-and-rate",
-            f"topic {name} has both partitions= and rate=",
-            why="the rate is there to choose the number of partitions",
-            fix="give one of the two",
-            source=source,
-        )
-    if partitions is not None:
-        return _in_range(name, partitions, source)
+def partition_count(name: str, partitions: int | None, rate: float | None, source: Source) -> int:
+    """As declared; else as many as the rate asks for."""
+    if partitions is None:
+        partitions = max(FEWEST_PARTITIONS, math.ceil((rate or 0) / RECORDS_PER_PARTITION))
+    return _in_range(name, partitions, source)
+
+
+def records_per_second(name: str, rate: str | None, source: Source) -> float | None:
     if rate is None:
-        return FEWEST_PARTITIONS
+        return None
     if not (match := _RATE.fullmatch(rate.strip())):
         raise DeclarationError(
             "bad-rate",
@@ -122,8 +119,7 @@ def partition_count(name: str, partitions: int | None, rate: str | None, source:
             fix='write for example rate="20k/s"',
             source=source,
         )
-    per_second = float(match[1]) * {"": 1, "k": 1_000, "m": 1_000_000}[match[2].lower()]
-    return _in_range(name, max(FEWEST_PARTITIONS, math.ceil(per_second / RECORDS_PER_PARTITION)), source)
+    return float(match[1]) * {"": 1, "k": 1_000, "m": 1_000_000}[match[2].lower()]
 
 
 def _in_range(name: str, partitions: int, source: Source) -> int:

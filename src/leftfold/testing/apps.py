@@ -49,12 +49,12 @@ class TestedApp(App):
 
     def create_topics(self) -> None:
         """What `leftfold apply` does, and what the owners of external topics have done."""
+        from leftfold.plan.diff import plan
         from leftfold.plan.observe import observe
-        from leftfold.plan.steps import plan
 
         topics = {name: _owned(topic) for name, topic in self.catalog.topics.items()}
         catalog = Catalog(topics, self.catalog.views, self.catalog.vectors)
-        for _ in self.apply(plan(catalog, self.profile, observe(catalog, self.profile, *self.log))):
+        for _ in self.apply(plan(catalog, self.profile, observe(catalog, self.profile, self.kafka, *self.log))):
             pass
 
 

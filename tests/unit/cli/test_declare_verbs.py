@@ -111,7 +111,7 @@ def test_check(make_project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> No
     result = invoke("check")
     assert (result.exit_code, result.stdout) == (0, "")
     assert "user_activity   2 features of clicks by user_id" in result.stderr
-    assert "next: leftfold apply --yes" in result.stderr
+    assert "next: leftfold plan" in result.stderr
 
 
 def test_check_json(make_project: MakeProject, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ def test_up(verb: Verb, monkeypatch: pytest.MonkeyPatch) -> None:
     result = verb("up")
     assert (result.exit_code, result.stdout) == (0, "")
     assert "starting broker-1" in result.stderr
-    assert "next: leftfold apply --yes" in result.stderr
+    assert "next: leftfold plan" in result.stderr
     assert document(verb("up", "--json", "--brokers", "1"))["bootstrap"] == ENDPOINTS.bootstrap
     assert document(verb("up", "--json", "--spark-workers", "2"))["spark"] is None
     verb("up", "--spark-workers", "0")

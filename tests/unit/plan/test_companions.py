@@ -7,16 +7,19 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from pydantic import Field
 
 import leftfold as lf
-from leftfold.kafka.admin import ObservedTopic
+from leftfold.kafka.observed import ObservedTopic
 from leftfold.plan.companions import companions
-from leftfold.plan.observe import Observed, ObservedSubject
-from leftfold.plan.steps import ConfigureTopic, CreateTopic, Plan, plan
+from leftfold.plan.diff import plan
+from leftfold.plan.observe import ObservedSubject
+from leftfold.plan.steps import ConfigureTopic, CreateTopic, Plan
 from leftfold.settings import Profile
 from leftfold.spec.catalog import Catalog
 from leftfold.spec.companions import companions_of
 from leftfold.spec.sinks import Changelog, Online
+from tests import clusters
 
 WEEK_MS = str(7 * 86_400_000)
 NEW = ObservedSubject(None, registered=False, accepted=True)
@@ -42,7 +45,7 @@ def catalog_of(*declared: Any) -> Catalog:
 
 def planned(catalog: Catalog, profile: Profile = LOCAL, *there: ObservedTopic, brokers: int = 3) -> Plan:
     subjects = {f"{profile.topic_name(name)}-value": NEW for name in catalog.topics}
-    return plan(catalog, profile, Observed(brokers, {t.name: t for t in there}, subjects))
+    return plan(catalog, profile, clusters.seen(brokers, {t.name: t for t in there}, subjects))
 
 
 def created(made: Plan) -> dict[str, CreateTopic]:
@@ -97,14 +100,16 @@ def test_rejects_are_kept_as_long_as_the_topic_and_a_week(retention: str, kept: 
 
 def test_there_is_room_for_the_largest_record_of_the_topic() -> None:
     """Else one large reject would stop the intake for good."""
-    found = ObservedTopic("clicks", 6, 3, {"message.timestamp.type": "LogAppendTime", "max.message.bytes": "5000000"})
+    found = clusters.seen_topic(
+        "clicks", 6, 3, {"message.timestamp.type": "LogAppendTime", "max.message.bytes": "5000000"}
+    )
     step = created(planned(catalog_of(topic(external=True)), LOCAL, found))["clicks.rejects"]
     assert dict(step.configs)["max.message.bytes"] == str(5_000_000 + 65_536)
 
 
 def test_names_have_the_namespace_also_beside_a_topic_of_others() -> None:
     profile = Profile(name="p", namespace="prod")
-    found = ObservedTopic("clicks", 6, 3, {"message.timestamp.type": "LogAppendTime"})
+    found = clusters.seen_topic("clicks", 6, 3, {"message.timestamp.type": "LogAppendTime"})
     made = planned(catalog_of(topic(external=True)), profile, found)
     assert made.problems == ()
     assert list(created(made)) == [
@@ -131,9 +136,61 @@ def test_a_changelog_only_where_it_is_declared(partitions: int, expected: int) -
     assert dict(step.configs)["delete.retention.ms"] == WEEK_MS
 
 
+class Customer(lf.Event):
+    customer_id: str
+    email: lf.Personal[str] = Field(max_length=200)
+    tier: int = 0
+    at: datetime
+
+
+def customer_logs(key: Any, field: Any) -> dict[str, str]:
+    """The changelog of a view with this key and this field."""
+    customers = lf.Topic("customers", Customer, key=Customer.customer_id, time=Customer.at)
+
+    class Seen(lf.Features, of=customers, by=key, to=[lf.Online(), lf.Changelog()]):
+        last = lf.last(field, "1h")
+
+    return dict(created(planned(catalog_of(customers, Seen)))["seen.changelog"].configs)
+
+
+@pytest.mark.parametrize(
+    ("key", "field", "held"),
+    [
+        (Customer.customer_id, Customer.tier, None),
+        (Customer.customer_id, Customer.email, WEEK_MS),
+        (Customer.email, Customer.tier, WEEK_MS),
+    ],
+)
+def test_a_changelog_that_shows_personal_data_is_compacted_in_time(key: Any, field: Any, held: str | None) -> None:
+    assert customer_logs(key, field).get("max.compaction.lag.ms") == held
+
+
+def test_what_a_function_makes_of_personal_data_may_be_all_of_it() -> None:
+    customers = lf.Topic("customers", Customer, key=Customer.customer_id, time=Customer.at)
+
+    class Plain(lf.Event):
+        customer_id: str
+        at: datetime
+
+    @lf.stream(customers, event=Plain)
+    def plain(rows: Any) -> Any:
+        return rows
+
+    class Streamed(lf.Features, of=plain, by=Plain.customer_id, to=[lf.Online(), lf.Changelog()]):
+        seen_1h = lf.count("1h")
+
+    @lf.view(customers, by="customer_id", to=[lf.Online(), lf.Changelog()])
+    def free(rows: Any) -> Any:
+        return rows
+
+    steps = created(planned(catalog_of(customers, Streamed, free)))
+    for name in ("streamed.changelog", "free.changelog"):
+        assert dict(steps[name].configs)["max.compaction.lag.ms"] == WEEK_MS
+
+
 def test_the_names_are_those_that_are_planned() -> None:
     catalog = catalog_of(topic("a"), topic("b", compacted=True))
-    seen = Observed(3, {}, {})
+    seen = clusters.seen(3, {}, {})
     assert [c.name for c in companions(catalog, LOCAL, seen)] == list(companions_of(catalog))
 
 
@@ -145,13 +202,13 @@ def test_replicas_follow_topic_and_profile() -> None:
 
 def test_too_few_brokers_is_said_once() -> None:
     assert [p.code for p in planned(catalog_of(topic()), brokers=1).problems] == ["too-few-brokers"]
-    there = ObservedTopic("clicks", 6, 3, {})
+    there = clusters.seen_topic("clicks", 6, 3, {})
     assert [p.code for p in planned(catalog_of(topic()), LOCAL, there, brokers=1).problems] == ["too-few-brokers"]
 
 
 def test_what_is_there_is_set_back_but_keeps_its_partitions() -> None:
     catalog = catalog_of(topic())
-    ours = [ObservedTopic(c.name, 9, 3, c.configs) for c in companions(catalog, LOCAL, Observed(3, {}, {}))]
+    ours = [clusters.seen_topic(c.name, 9, 3, c.configs) for c in companions(catalog, LOCAL, clusters.seen(3, {}, {}))]
     rejects = next(t for t in ours if t.name == "clicks.rejects")
     ours.remove(rejects)
     cleaned = replace(rejects, configs={**rejects.configs, "cleanup.policy": "delete"})
@@ -160,6 +217,14 @@ def test_what_is_there_is_set_back_but_keeps_its_partitions() -> None:
         ConfigureTopic("clicks.rejects", (("cleanup.policy", "delete", "compact,delete"),))
     ]
     assert list(created(made)) == ["clicks"]
+
+
+def test_of_one_copy_no_two_have_to_be_in_sync() -> None:
+    """Else receipts and rejects could not be written, and every view would stop."""
+    catalog = catalog_of(topic())
+    wanted = companions(catalog, LOCAL, clusters.seen(3, {}, {}))
+    ours = [clusters.seen_topic(c.name, 1, 1, {**c.configs, "min.insync.replicas": "1"}) for c in wanted]
+    assert [s for s in planned(catalog, LOCAL, *ours).steps if isinstance(s, ConfigureTopic)] == []
 
 
 # Names that are taken -----------------------------------------------------------------------------------------------
@@ -174,7 +239,7 @@ def test_a_declared_topic_may_not_stand_in_their_place(name: str) -> None:
 
 def test_a_topic_of_others_is_not_in_the_namespace() -> None:
     profile = Profile(name="p", namespace="prod")
-    found = ObservedTopic("clicks.late", 6, 3, {"message.timestamp.type": "LogAppendTime"})
+    found = clusters.seen_topic("clicks.late", 6, 3, {"message.timestamp.type": "LogAppendTime"})
     assert planned(catalog_of(topic(), topic("clicks.late", external=True)), profile, found).problems == ()
 
 
@@ -182,7 +247,7 @@ def test_a_topic_of_others_is_not_in_the_namespace() -> None:
 
 
 def test_their_owner_is_told_how_they_are_to_be() -> None:
-    there = ObservedTopic("clicks", 6, 3, {"message.timestamp.type": "LogAppendTime"})
+    there = clusters.seen_topic("clicks", 6, 3, {"message.timestamp.type": "LogAppendTime"})
     made = planned(catalog_of(topic()), CHECKED, there)
     assert created(made) == {}
     assert [(p.code, p.what) for p in made.problems] == [
@@ -197,8 +262,10 @@ def test_their_owner_is_told_how_they_are_to_be() -> None:
 def test_compaction_as_it_must_be() -> None:
     catalog = catalog_of(topic())
     configs = {"message.timestamp.type": "LogAppendTime"}
-    ours = [ObservedTopic(c.name, 1, 3, c.configs) for c in companions(catalog, CHECKED, Observed(3, {}, {}))]
-    there = ObservedTopic("clicks", 6, 3, configs)
+    ours = [
+        clusters.seen_topic(c.name, 1, 3, c.configs) for c in companions(catalog, CHECKED, clusters.seen(3, {}, {}))
+    ]
+    there = clusters.seen_topic("clicks", 6, 3, configs)
     assert planned(catalog, CHECKED, there, *ours).problems == ()
     wrong = [replace(t, configs=configs) if t.name == "clicks.late" else t for t in ours]
     assert [p.code for p in planned(catalog, CHECKED, there, *wrong).problems] == ["companion-policy"]

@@ -123,8 +123,7 @@ class World:
 
     def ask(self, **key: Any) -> Why:
         topic = self.declared.reading.topics[0].name
-        there = SimpleNamespace(partitions=PARTITIONS)
-        admin = SimpleNamespace(topics=lambda names: {name: there for name in names if name == topic})
+        admin = SimpleNamespace(partitions=lambda names: {name: PARTITIONS for name in names if name == topic})
         sources = Sources(self.store.reader(), Kafka(bootstrap="b"), admin, None, Profile(name="local"))  # type: ignore[arg-type]
         with (
             patch.object(whys, "LogReader", lambda _: self),

@@ -225,6 +225,39 @@ def test_rules_that_spark_could_not_check(declare: Callable[[], None]) -> None:
     assert refused(declare).code == "rule-not-portable"
 
 
+# Personal data ------------------------------------------------------------------------------------------------------
+
+
+def test_marks_of_personal_data() -> None:
+    class Customer(lf.Event):
+        customer_id: str
+        email: lf.Personal[str]
+        name: lf.Personal[str | None] = None
+        phone: lf.Personal[str] | None = None
+        addresses: list[lf.Personal[str]] = []  # noqa: RUF012 # pydantic copies it
+        born: lf.Personal[int] = Field(ge=1900)
+        city: Annotated[lf.Personal[str], Field(max_length=40)] = "?"
+
+    class Member(Customer):
+        since: int = 0
+
+    for event in (Customer, Member):
+        fields = fields_of(event)
+        assert [n for n, f in fields.items() if not f.personal] == ["customer_id", *(["since"] * (event is Member))]
+        assert (fields["name"].optional, fields["phone"].optional, fields["addresses"].repeated) == (True, True, True)
+        assert [len(f.rules) for f in fields.values()][:7] == [0, 0, 0, 0, 0, 1, 1]
+    made = Customer(customer_id="c", email="a@b", born=1990)
+    assert (made.email, made.name, made.addresses, made.city) == ("a@b", None, [], "?")
+    with pytest.raises(ValidationError, match="1900"):
+        Customer(customer_id="c", email="a@b", born=1899)
+
+
+def test_a_mark_hides_no_wrong_type() -> None:
+    annotations = {"field": lf.Personal[dict[str, str]]}
+    error = refused(lambda: type("Made", (lf.Event,), {"__annotations__": annotations, "__module__": __name__}))
+    assert error.code == "field-type"
+
+
 # Names --------------------------------------------------------------------------------------------------------------
 
 

@@ -264,6 +264,8 @@ def fingerprint(source: str) -> str:
         ("clicks = ", "renamed = clicks = "),
         ("    at: datetime\n", "    at: datetime\n    unread: str | None = None\n"),
         ("    user_id: str\n", "    unread: int = 0\n    user_id: str\n"),
+        ("    user_id: str\n", "    user_id: lf.Personal[str]\n"),
+        ("    price: float\n", "    price: lf.Personal[float]\n"),
         ('"1h"', '"60m"'),
         ('"24h"', "timedelta(days=1)"),
         ("Click.price > 100", "100.0 < Click.price"),

@@ -60,6 +60,18 @@ def test_docstrings_make_no_new_version() -> None:
     assert avro_schema(Other) == avro_schema(Again)
 
 
+def test_a_mark_of_personal_data_makes_no_new_version() -> None:
+    class Plain(lf.Event):
+        user_id: str
+        email: str | None = None
+
+    class Marked(lf.Event):
+        user_id: lf.Personal[str]
+        email: lf.Personal[str | None] = None
+
+    assert _schema(Marked) == _schema(Plain)
+
+
 def test_a_reader_may_ask_for_less() -> None:
     pruned = avro_schema(Click, only={"user_id", "at", "nonsense"})
     assert [f["name"] for f in json.loads(pruned)["fields"]] == ["user_id", "at"]

@@ -64,6 +64,16 @@ def test_the_definition() -> None:
     assert Item.__leftfold_names__ == ("category", "left", "price", "tags", "since")
 
 
+def test_a_mark_of_personal_data_is_the_same_build() -> None:
+    class Marked(lf.Event):
+        item_id: lf.Personal[str]
+        category: lf.Personal[str] = Field(max_length=20)
+
+    topic = lf.Topic("items", Marked, key=Marked.item_id, compacted=True)
+    made = table(of=topic, by=Marked.item_id, c=Marked.category)
+    assert made.__leftfold_definition__.fingerprint == table().__leftfold_definition__.fingerprint
+
+
 def test_a_column_is_a_feature_of_its_table() -> None:
     column: Any = Item.category
     assert isinstance(column, lf.Feature)

@@ -116,6 +116,12 @@ def test_a_rate_chooses_partitions(rate: str, partitions: int) -> None:
     assert topic(rate=rate).partitions == partitions
 
 
+def test_a_rate_beside_partitions_chooses_nothing_and_is_no_part_of_what_a_topic_is() -> None:
+    declared = topic(rate="2k/s", partitions=20)
+    assert (declared.partitions, declared.rate) == (20, 2_000)
+    assert declared == topic(partitions=20)
+
+
 @pytest.mark.parametrize("rate", ["", "20k", "20k/m", "-1/s", "1g/s"])
 def test_bad_rates(rate: str) -> None:
     assert refused(rate=rate).code == "bad-rate"
@@ -124,7 +130,6 @@ def test_bad_rates(rate: str) -> None:
 @pytest.mark.parametrize(
     ("options", "code"),
     [
-        ({"partitions": 6, "rate": "1k/s"}, "partitions-and-rate"),
         ({"partitions": 0}, "partitions-range"),
         ({"partitions": 4_001}, "partitions-range"),
         ({"rate": "900m/s"}, "partitions-range"),  # 18,000 partitions: no cluster of ours carries them

@@ -16,7 +16,7 @@ class Click(lf.Event):
 
 # Keyed by person: the clicks of one person stay in order. A click that reaches the log more than ten minutes after it
 # happened is late, and counts nowhere: not live, not on replay.
-clicks = lf.Topic("clicks", Click, key=Click.user_id, time=Click.at, rate="20k/s", retention="7d", lateness="10m")
+clicks = lf.Topic("clicks", Click, key=Click.user_id, time=Click.at, rate="20k/s", retention="14d", lateness="10m")
 
 
 class UserActivity(lf.Features, of=clicks, by=Click.user_id):

@@ -1,0 +1,1 @@
+"""From a topic that exists to its declaration. Reads the cluster, never writes to it."""

@@ -1,0 +1,137 @@
+"""From what was seen of a topic to its declaration, and to what there is to tell of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from leftfold.adopt import debezium
+from leftfold.adopt.choices import Choice, Chosen, Undecided, key_choice, time_choice
+from leftfold.adopt.declaration import Declaration, class_name, rendered
+from leftfold.adopt.fields import Found, LeftOut, Shape
+from leftfold.adopt.json_sample import moment
+from leftfold.adopt.look import Looked
+from leftfold.adopt.options import Options, options_of, seen_lines
+from leftfold.adopt.reading import Read, Row, Source, cannot, read
+from leftfold.errors import DeclarationError
+from leftfold.errors import Source as Place
+from leftfold.fold.durations import SECOND, micros
+from leftfold.spec.topic_options import checked_name
+
+_LATENESS = micros("10m", option="lateness")
+
+
+@dataclass(frozen=True)
+class Adopted:
+    topic: str
+    event: str
+    format: Literal["avro", "json"]
+    source: Source
+    debezium: bool
+    fields: tuple[Found, ...]
+    left_out: tuple[LeftOut, ...]
+    undecided: tuple[Undecided, ...]
+    sampled: int  # records
+    text: str
+
+
+def adopt(looked: Looked) -> Adopted:
+    name = looked.topic.name
+    _check_name(name)
+    seen = read(looked)
+    if not seen.shape.found:
+        raise cannot(name, "none of its fields can be declared", "ask its writer to write plain values as fields")
+    event = class_name(seen.shape.name, name)
+    options = _options(looked, seen)
+    key = _key(looked, seen, event, options)
+    shape = _never_missing(seen.shape, key.field) if isinstance(key, Chosen) else seen.shape
+    time = None if options.compacted else time_choice(name, event, shape)
+    format_: Literal["avro", "json"] = "avro" if seen.source == "avro" else "json"
+    advice: tuple[str, ...] = ()
+    columns = debezium.key_columns(looked.key_schema, [record.key for record in looked.records])
+    if seen.wrapping == "debezium":
+        advice = debezium.advice(name, columns, json_values=format_ == "json")
+    declaration = Declaration(
+        name,
+        event,
+        shape,
+        format_,
+        key,
+        time,
+        options,
+        remarks=(*seen_lines(looked.topic), *seen.remarks),
+        advice=advice,
+        likely_key=columns[0] if len(columns) == 1 and columns[0] in {f.name for f in shape.found} else None,
+        lateness_note=_lateness_note(time, seen.rows),
+    )
+    return Adopted(
+        name,
+        event,
+        format_,
+        seen.source,
+        seen.wrapping == "debezium",
+        shape.found,
+        shape.left_out,
+        tuple(choice for choice in (key, time) if isinstance(choice, Undecided)),
+        len(looked.records),
+        rendered(declaration),
+    )
+
+
+def _check_name(name: str) -> None:
+    try:
+        checked_name(name, Place("", 0))
+    except DeclarationError as error:
+        raise cannot(name, error.why, "ask its owner to mirror it under such a name") from error
+
+
+def _options(looked: Looked, seen: Read) -> Options:
+    found = options_of(looked.topic)
+    if seen.wrapping != "debezium" or found.compacted:
+        return found
+    policy = looked.topic.configs.get("cleanup.policy", "delete")
+    note = f"as the topic of rows has to be; {looked.topic.name} has cleanup.policy={policy}"
+    stamped = found.log_time_note.partition(":")[0]  # nothing is late in it
+    return replace(found, compacted=True, compacted_note=note, retention=None, retention_note="", log_time_note=stamped)
+
+
+def _key(looked: Looked, seen: Read, event: str, options: Options) -> Choice:
+    """Fields that stand in something else are no fields of the topic's: whatever its key, views would not find them."""
+    name = looked.topic.name
+    if seen.wrapping == "debezium":
+        return Undecided(
+            f"{name} holds Debezium's envelope, and {event} is the row in it",
+            "views read the fields of a record, not those inside its `after`",
+            "set the connector as the comment above says, then adopt the topic that it writes rows to",
+        )
+    if seen.wrapping == "connect":
+        return Undecided(
+            f"{name} holds Connect's schema and payload, and {event} is the payload",
+            "views read the fields of a record, not those inside its `payload`",
+            "set value.converter.schemas.enable=false on the connector, then adopt the topic that it writes to",
+        )
+    return key_choice(name, event, seen.shape, seen.rows, compacted=options.compacted)
+
+
+def _never_missing(shape: Shape, key: str) -> Shape:
+    field = next(f for f in shape.found if f.name == key)
+    if not field.optional:
+        return shape
+    note = "may be null by its schema; as the key it may not, and a record without it is rejected"
+    return shape.replacing(field.noting(note, optional=False, default=None))
+
+
+def _lateness_note(time: Choice | None, rows: Sequence[Row]) -> str:
+    """How late records of the sample are, so that a person can choose better than the default."""
+    if not isinstance(time, Chosen):
+        return ""
+    given = ((row.log_us, row.fields.get(time.field)) for row in rows)
+    lags = [log_us - at for log_us, v in given if (at := v if isinstance(v, int) else moment(v)) is not None]
+    if not lags:
+        return "the default; no record was there to measure"
+    late = sum(lag > _LATENESS for lag in lags)
+    span = f"{min(lags) / SECOND:,.1f} s to {max(lags) / SECOND:,.1f} s after {time.field}"
+    return f"the default; sampled records reached the log {span}" + (
+        f": {late:,} of {len(lags):,} late" if late else ""
+    )

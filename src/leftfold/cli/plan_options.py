@@ -1,0 +1,101 @@
+"""What a person can say to a plan: of the load, of outages. Each is `NAME=NUMBER` or a duration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from leftfold.plan.asked import Asked
+    from leftfold.project import App
+
+_SCALES = {"k": 1e3, "m": 1e6, "g": 1e9}
+
+
+class Amount(click.ParamType[tuple[str, float]]):
+    """CLICKS=20k: a declared name and a number, in thousands, millions or billions."""
+
+    name = "NAME=NUMBER"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float]:
+        name, _, number = str(value).partition("=")
+        digits, scale = (number[:-1], _SCALES[number[-1].lower()]) if number[-1:].lower() in _SCALES else (number, 1.0)
+        try:
+            amount = float(digits) * scale
+        except ValueError:
+            amount = 0
+        if not name or not 0 < amount < float("inf"):
+            self.fail(f"{value!r} is not NAME=NUMBER, as in clicks=20k", param, ctx)
+        return name, amount
+
+
+class Span(click.ParamType[int]):
+    """A duration as declarations write it, in microseconds."""
+
+    name = "DURATION"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        from leftfold.errors import DeclarationError
+        from leftfold.fold.durations import micros
+
+        if isinstance(value, int):
+            return value
+        try:
+            return micros(str(value), option="it", source=None)
+        except DeclarationError:
+            self.fail(f"{value!r} is not a duration, as in 90s, 3h or 7d", param, ctx)
+
+
+def load_options(verb: Callable[..., None]) -> Callable[..., None]:
+    """They reach the verb as `rates`, `sizes`, `keys`, `consumer_rate`, `catch_up` and `downtime`."""
+    for option in reversed(
+        (
+            click.option("--rate", "rates", type=Amount(), multiple=True, help="Records/s of a topic, in its peak."),
+            click.option("--bytes", "sizes", type=Amount(), multiple=True, help="Bytes of a record of a topic."),
+            click.option("--keys", type=Amount(), multiple=True, help="Active entities of a topic or view."),
+            click.option(
+                "--consumer-rate",
+                type=click.FloatRange(min=0, min_open=True),
+                help="Records/s that one consumer handles.  [default: 50000]",
+            ),
+            click.option("--catch-up", type=Span(), help="How soon an outage of 1h is caught up.  [default: 1h]"),
+            click.option("--downtime", type=Span(), help="The longest outage to survive.  [default: 3d]"),
+        )
+    ):
+        verb = option(verb)
+    return verb
+
+
+def asked(
+    app: App,
+    *,
+    rates: Iterable[tuple[str, float]] = (),
+    sizes: Iterable[tuple[str, float]] = (),
+    keys: Iterable[tuple[str, float]] = (),
+    consumer_rate: float | None = None,
+    catch_up: int | None = None,
+    downtime: int | None = None,
+) -> Asked:
+    from leftfold.plan.asked import Asked
+
+    _known("--rate", rates, app.catalog.topics)
+    _known("--bytes", sizes, app.catalog.topics)
+    _known("--keys", keys, [*app.catalog.topics, *app.catalog.views])
+    usual = Asked()
+    return Asked(
+        downtime=usual.downtime if downtime is None else downtime,
+        rates=dict(rates),
+        sizes=dict(sizes),
+        keys={name: round(number) for name, number in keys},
+        consumer_rate=consumer_rate or usual.consumer_rate,
+        catch_up_s=usual.catch_up_s if catch_up is None else catch_up / 1_000_000,
+        constants=app.constants,
+    )
+
+
+def _known(option: str, given: Iterable[tuple[str, float]], names: Iterable[str]) -> None:
+    for name, _ in given:
+        if name not in names:
+            raise click.UsageError(f"{option} {name}=…: it is not declared; there are {', '.join(names)}")

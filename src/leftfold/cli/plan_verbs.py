@@ -1,0 +1,220 @@
+"""plan and apply: what would change and what could go wrong, before anything is touched; then exactly that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from leftfold.cli.output import document, json_option, next_step, profile_option, say
+from leftfold.cli.plan_options import asked, load_options
+from leftfold.cli.plan_output import (
+    count_of,
+    plan_json,
+    show_changes,
+    show_guarantees,
+    show_hazards,
+    show_sizing,
+    show_steps,
+    step_json,
+)
+
+if TYPE_CHECKING:
+    from leftfold.plan.steps import DeleteTopic, Plan
+    from leftfold.project import App
+
+HAS_CHANGES = 3
+
+delete_option = click.option(
+    "--delete", "delete", multiple=True, metavar="TOPIC", help="Delete this topic, which is no longer declared."
+)
+
+
+@click.command()
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Save the plan, for `apply FILE`.")
+@click.option("--detailed-exitcode", is_flag=True, help="End with 3 if there is something to change.")
+@click.option("--sizing", is_flag=True, help="Show the arithmetic of sizes, line by line.")
+@click.option("--probe", is_flag=True, help="First measure what machines and engines can do, in about two minutes.")
+@load_options
+@click.option("--cluster", is_flag=True, help="Look at all of the cluster instead, whatever is declared.")
+@click.option("--bootstrap", metavar="HOST:PORT", help="With --cluster: of a cluster that no profile names.")
+@delete_option
+@profile_option
+@json_option
+def plan(
+    out: Path | None,
+    detailed_exitcode: bool,
+    sizing: bool,
+    probe: bool,
+    cluster: bool,
+    bootstrap: str | None,
+    delete: tuple[str, ...],
+    profile: str | None,
+    as_json: bool,
+    **load: Any,
+) -> None:
+    """Show what apply would change, what could go wrong, whether it fits, and what each store then guarantees.
+
+    Changes nothing: a probe makes topics of its own and removes them.
+    """
+    import leftfold
+
+    if bootstrap and not cluster:
+        raise click.UsageError("--bootstrap goes with --cluster")
+    if cluster:
+        downtime = load.pop("downtime")
+        if out or delete or detailed_exitcode or sizing or probe or any(load.values()):
+            raise click.UsageError("--cluster looks, and plans nothing: of the other options it takes --downtime")
+        _look_at_cluster(bootstrap, profile, downtime, as_json=as_json)
+        return
+    from leftfold.plan import saved
+    from leftfold.plan.guarantees import guarantees
+
+    app = leftfold.open(profile=profile)
+    if probe:
+        app.probe((lambda _: None) if as_json else say)
+    wanted = asked(app, **load)
+    observed = app.observe(also=delete, sample=True)
+    made = app.plan(observed, delete=delete, asked=wanted)
+    if out is not None:
+        saved.save(out, made, observed, project=app.name, profile=app.profile.name)
+    promised = list(guarantees(app.catalog))
+    if as_json:
+        document("plan", **plan_json(made, promised))
+    else:
+        show_steps(made, app.profile.name)
+        show_changes(made)
+        show_hazards(made.hazards)
+        show_sizing(made, arithmetic=sizing)
+        show_guarantees(promised)
+        _show_end(made, out)
+    if made.problems:
+        raise SystemExit(1)
+    if made.steps and detailed_exitcode:
+        raise SystemExit(HAS_CHANGES)
+
+
+@click.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path), required=False)
+@click.option("--yes", is_flag=True, help="Do it without asking.")
+@delete_option
+@profile_option
+@json_option
+def apply(file: Path | None, yes: bool, delete: tuple[str, ...], profile: str | None, as_json: bool) -> None:
+    """Create declared topics and register schemas: what plan shows, or a plan saved in FILE. Shows every step first."""
+    import leftfold
+
+    if as_json and not yes:
+        raise click.UsageError("--json asks no questions: add --yes")
+    app = leftfold.open(profile=profile)
+    made = _made(app, file, delete)
+    if made.problems:
+        if not as_json:
+            for problem in made.problems[:-1]:
+                say(str(problem))
+        raise made.problems[-1]
+    if not as_json:
+        show_steps(made, app.profile.name)
+        show_hazards(made.hazards)
+    if made.steps and not _agreed(made, app, yes=yes, typed=delete):
+        say("nothing was changed")
+        raise SystemExit(1)
+    done = []
+    for step in app.apply(made):
+        done.append(step_json(step))
+        if not as_json:
+            say(f"  ✓ {step}")
+    if as_json:
+        document("apply", steps=done, hazards=[hazard.as_json() for hazard in made.hazards])
+        return
+    say(f"✓ applied {len(done)} steps" if done else "✓ nothing to do: topics and schemas are as declared")
+    first = next(iter(app.catalog.topics), "TOPIC")
+    next_step(f"leftfold send {first} --synthetic 200000 --seed 1" if done else "leftfold run")
+
+
+def _look_at_cluster(bootstrap: str | None, profile: str | None, downtime: int | None, *, as_json: bool) -> None:
+    import leftfold
+    from leftfold.kafka.admin import Admin
+    from leftfold.kafka.observe import observe_cluster, watch_groups
+    from leftfold.plan.hazards.every import hazards
+    from leftfold.plan.hazards.facts import DOWNTIME, Facts
+    from leftfold.plan.hazards.wording import counted
+    from leftfold.plan.observe import Observed
+    from leftfold.plan.sampling import take_samples, worth_a_sample
+    from leftfold.settings import Kafka, Profile
+    from leftfold.spec.catalog import Catalog
+
+    kafka = Kafka(bootstrap=bootstrap) if bootstrap else leftfold.open(profile=profile).kafka
+    admin = Admin(kafka)
+    seen = observe_cluster(admin, kafka)
+    samples = take_samples(admin, kafka, worth_a_sample(seen))
+    seen = watch_groups(admin, kafka, seen)  # after the samples, whose time is part of its waiting
+    observed = Observed(seen, {}, samples=samples)
+    found = hazards(Facts(observed, Catalog({}, {}, {}), Profile(name="cluster"), downtime or DOWNTIME))
+    partitions = sum(topic.partitions for topic in seen.topics.values())
+    if as_json:
+        document(
+            "plan",
+            cluster=seen.id,
+            brokers=len(seen.brokers),
+            topics=len(seen.topics),
+            partitions=partitions,
+            groups=len(seen.groups),
+            sampled=list(samples),
+            hazards=[hazard.as_json() for hazard in found],
+        )
+        return
+    say(
+        f"cluster {seen.id}: {counted(len(seen.brokers), 'broker')}, {counted(len(seen.topics), 'topic')} with "
+        f"{counted(partitions, 'partition')}, {counted(len(seen.groups), 'group')}"
+    )
+    watched = [group.watched_s for group in seen.groups.values() if group.watched_s]
+    again = f", and at {counted(len(watched), 'group')} again after {watched[0]} s" if watched else ""
+    say(f"looked at the newest records of {counted(len(samples), 'topic')}{again}")
+    show_hazards(found)
+    say(count_of(found) if found else "✓ nothing to warn of")
+
+
+def _made(app: App, file: Path | None, delete: Sequence[str]) -> Plan:
+    if file is None:
+        return app.plan(delete=delete)
+    from leftfold.plan import saved
+
+    return saved.load(file, app.observe(also=saved.topics_in(file)), project=app.name, profile=app.profile.name)
+
+
+def _agreed(made: Plan, app: App, *, yes: bool, typed: Sequence[str]) -> bool:
+    """A topic is deleted only if its name was typed: as --delete NAME, or when asked for."""
+    from leftfold.plan.steps import DeleteTopic
+
+    for step in made.steps:
+        if isinstance(step, DeleteTopic) and step.name not in typed and not _typed(step, yes=yes):
+            return False
+    count = len(made.steps)
+    question = f"Apply {'this step' if count == 1 else f'these {count} steps'} to profile {app.profile.name}?"
+    return yes or click.confirm(question, err=True)
+
+
+def _typed(step: DeleteTopic, *, yes: bool) -> bool:
+    if yes:
+        raise click.UsageError(f"a topic is deleted only by its name: add --delete {step.name}")
+    answer: str = click.prompt(
+        f"{step.name} is deleted for good; type its name", err=True, default="", show_default=False
+    )
+    return answer == step.name
+
+
+def _show_end(made: Plan, out: Path | None) -> None:
+    if made.hazards:
+        say(count_of(made.hazards))
+    if made.problems:
+        say(f"{len(made.problems)} problem{'' if len(made.problems) == 1 else 's'}: nothing can be applied")
+    elif not made.steps:
+        say("✓ nothing to do: topics and schemas are as declared")
+        if any(change.verdict != "continues" for change in made.changes):
+            next_step("leftfold run")
+    else:
+        say(made.summary)
+        next_step(f"leftfold apply {out}" if out else "leftfold apply")

@@ -1,0 +1,197 @@
+"""render: the project as Kubernetes manifests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from leftfold.cli.output import document, json_option, next_step, profile_option, say
+
+if TYPE_CHECKING:
+    from leftfold.project import App
+    from leftfold.render.documents import Manifest
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _of_form(what: str, pattern: str) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+    """Kubernetes would find a wrong one too, but only when a pod is started."""
+
+    def checked(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(pattern, value):
+            raise click.BadParameter(f"{value!r} is no {what}")
+        return value
+
+    return checked
+
+
+_NAME = _of_form("name for Kubernetes", r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_SIZE = _of_form("size such as 100Gi", r"[1-9][0-9]*(Mi|Gi|Ti)")
+_CPU = _of_form("number of cores such as 2 or 500m", r"[1-9][0-9]*m?")
+_HEAP = _of_form("memory such as 4g or 512m", r"[1-9][0-9]*[mg]")
+_VERSION = _of_form("version such as 4.3.1", r"[0-9]+\.[0-9]+\.[0-9]+")
+_PATH = _of_form("absolute path", r"/[^\s:]*")
+_IMAGE = _of_form("name of an image", r"\S+")
+_GROUP = r"([a-z0-9][-a-z0-9]*)=(\w+(?:,\w+)*)"
+_COUNT = click.IntRange(min=1)
+
+
+def _groups(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    parsed = [(text, re.fullmatch(_GROUP, text)) for text in given]
+    for text, found in parsed:
+        if found is None:
+            raise click.BadParameter(f"{text!r} is not NAME=VIEW,VIEW with a NAME of small letters, digits and -")
+    return tuple((found[1], tuple(found[2].split(","))) for _, found in parsed if found)
+
+
+def _output_options(verb: F) -> F:
+    for option in (
+        click.option("--namespace", callback=_NAME, help="Of the resources. [default: the project's name]"),
+        click.option(
+            "--out", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="One file each, into DIR."
+        ),
+        click.option("--force", is_flag=True, help="Write over files in DIR that differ."),
+        profile_option,
+        json_option,
+    ):
+        verb = option(verb)
+    return verb
+
+
+@click.group()
+def render() -> None:
+    """Kubernetes manifests: Kafka and its topics for Strimzi, views as Spark applications."""
+
+
+@render.command()
+@click.option("--cluster", callback=_NAME, help="Name of the Kafka resource. [default: the project's name]")
+@click.option("--topics-only", is_flag=True, help="Only topics: the cluster is there already.")
+@click.option("--storage", callback=_SIZE, default="100Gi", show_default=True, help="Disk of each of the three nodes.")
+@click.option("--cpu", callback=_CPU, default="2", show_default=True, help="Cores of each node.")
+@click.option("--memory", callback=_SIZE, default="8Gi", show_default=True, help="Memory of each node.")
+@click.option("--kafka-version", callback=_VERSION, help="[default: the operator's own]")
+@_output_options
+def strimzi(
+    cluster: str | None,
+    topics_only: bool,
+    storage: str,
+    cpu: str,
+    memory: str,
+    kafka_version: str | None,
+    namespace: str | None,
+    out: Path | None,
+    force: bool,
+    profile: str | None,
+    as_json: bool,
+) -> None:
+    """Kafka, its nodes, a user and every topic that `apply` would create, for the Strimzi operator."""
+    from leftfold.render.strimzi import StrimziOptions
+
+    app, named = _opened(profile)
+    options = StrimziOptions(
+        cluster=cluster or named,
+        namespace=namespace or named,
+        storage=storage,
+        cpu=cpu,
+        memory=memory,
+        kafka_version=kafka_version,
+        topics_only=topics_only,
+    )
+    _deliver("strimzi", app.render(options), out, force=force, as_json=as_json)
+    if app.profile.topics == "managed" and not as_json:
+        say(f'topics = "managed" in profile {app.profile.name}: apply changes them too. "checked" leaves it to Strimzi')
+
+
+@render.command()
+@click.option(
+    "--image", required=True, callback=_IMAGE, help="Of driver and executors, with Leftfold and the project in it."
+)
+@click.option(
+    "--group", "groups", callback=_groups, multiple=True, metavar="NAME=VIEW,VIEW", help="Views of one application."
+)
+@click.option("--secret", callback=_NAME, help="Its keys become environment variables. [default: PROJECT-secrets]")
+@click.option("--ca-secret", callback=_NAME, help="Holds the file that the profile's kafka.ca names.")
+@click.option(
+    "--directory", callback=_PATH, default="/project", show_default=True, help="Of leftfold.toml in the image."
+)
+@click.option("--executors", type=_COUNT, default=2, show_default=True, help="Of each application.")
+@click.option("--executor-cores", type=_COUNT, default=2, show_default=True, help="Of each executor.")
+@click.option("--executor-memory", callback=_HEAP, default="4g", show_default=True, help="Heap of each executor.")
+@click.option("--driver-memory", callback=_HEAP, default="2g", show_default=True, help="Heap of each driver.")
+@click.option(
+    "--grace", type=_COUNT, default=300, show_default=True, metavar="SECONDS", help="For the last batch of a stop."
+)
+@click.option("--metrics-port", type=click.IntRange(1024, 65535), default=9464, show_default=True)
+@_output_options
+def spark(
+    image: str,
+    groups: tuple[tuple[str, tuple[str, ...]], ...],
+    secret: str | None,
+    ca_secret: str | None,
+    directory: str,
+    executors: int,
+    executor_cores: int,
+    executor_memory: str,
+    driver_memory: str,
+    grace: int,
+    metrics_port: int,
+    namespace: str | None,
+    out: Path | None,
+    force: bool,
+    profile: str | None,
+    as_json: bool,
+) -> None:
+    """Each group of views, and the views of each other topic, as a Spark application."""
+    from leftfold.render.spark import SparkOptions
+
+    app, named = _opened(profile)
+    options = SparkOptions(
+        image=image,
+        namespace=namespace or named,
+        secret=secret or f"{named}-secrets",
+        groups=groups,
+        ca_secret=ca_secret,
+        directory=directory,
+        executors=executors,
+        executor_cores=executor_cores,
+        executor_memory_mi=_mebibytes(executor_memory),
+        driver_memory_mi=_mebibytes(driver_memory),
+        grace_s=grace,
+        metrics_port=metrics_port,
+    )
+    _deliver("spark", app.render(options), out, force=force, as_json=as_json)
+
+
+def _opened(profile: str | None) -> tuple[App, str]:
+    """The project, and its name as Kubernetes takes it. Whoever renders need not have the secrets."""
+    from leftfold.project import App, find_root
+    from leftfold.render.names import label_name
+
+    app = App(find_root(), profile, secrets=False)
+    return app, label_name(app.name)
+
+
+def _mebibytes(memory: str) -> int:
+    return int(memory[:-1]) * (1_024 if memory.endswith("g") else 1)
+
+
+def _deliver(kind: str, manifests: list[Manifest], out: Path | None, *, force: bool, as_json: bool) -> None:
+    from leftfold.render.documents import as_yaml, write
+
+    if force and out is None:
+        raise click.UsageError("--force is for --out DIR")
+    written, others = write(manifests, out, force=force) if out else ([], [])
+    if as_json:
+        document(f"render {kind}", manifests=manifests, files=[str(path) for path in written])
+        return
+    if out is None:
+        click.echo(as_yaml(manifests), nl=False)
+        return
+    say(f"{len(written)} manifests in {out}")
+    for path in others:
+        say(f"  also there, and not of this render: {path}")
+    next_step(f"kubectl apply -f {out}")

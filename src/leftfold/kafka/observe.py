@@ -1,0 +1,230 @@
+"""A cluster in one pass: few calls, however many topics it has, and none that changes anything.
+
+What one look cannot know, whether a group moves, is seen by looking at a few groups again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicCollection, TopicPartition
+from confluent_kafka.admin import ConfigResource, ConfigSource  # type: ignore[attr-defined] # forgotten by its stubs
+
+from leftfold import clock
+from leftfold.errors import LogError
+from leftfold.fold.durations import SECOND
+from leftfold.kafka.admin import EARLIEST, LATEST, Admin
+from leftfold.kafka.log_dirs import LogDirs, log_dirs
+from leftfold.kafka.observed import (
+    ObservedBroker,
+    ObservedCluster,
+    ObservedGroup,
+    ObservedPartition,
+    ObservedTopic,
+)
+from leftfold.kafka.reading import LogReader
+from leftfold.settings import Kafka
+
+# Kafka's clients commit every 5 s unless they are told otherwise.
+WATCHED_S = 10
+_ELECTED_S = 5.0  # how long a new leader may take to know its end
+_COORDINATED_S = 15.0  # how long a group may be without a coordinator after a broker came or went
+_READING_S = 10.0  # how long records are looked for that groups have not read
+_OWN = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+_Thing = TypeVar("_Thing")
+
+
+def observe_cluster(admin: Admin, kafka: Kafka, names: Iterable[str] | None = None) -> ObservedCluster:
+    """All topics but Kafka's own, or those of `names` that exist, with the groups that read them."""
+    described = admin.answer(admin.client.describe_cluster())
+    existing = admin.metadata().topics
+    wanted = [n for n in (existing if names is None else names) if n in existing and existing[n].error is None]
+    if names is None:
+        wanted = [n for n in wanted if not n.startswith("__")]
+    dirs = log_dirs(kafka)
+    topics = _topics(admin, sorted(set(wanted)), existing, dirs)
+    # A broker is asked for its own settings, so each is a call of its own.
+    configs = {
+        node.id: admin.configs(ConfigResource.Type.BROKER, [str(node.id)])[str(node.id)] for node in described.nodes
+    }
+    brokers = tuple(
+        ObservedBroker(node.id, node.rack, _values(configs[node.id]), dirs.disks.get(node.id, ()))
+        for node in sorted(described.nodes, key=lambda node: int(node.id))
+    )
+    groups = _groups(admin, topics)
+    return ObservedCluster(str(described.cluster_id), clock.now_us(), brokers, topics, groups)
+
+
+def watch_groups(admin: Admin, kafka: Kafka, seen: ObservedCluster) -> ObservedCluster:
+    """The same cluster, and where groups with members and lag stood still since. Without such groups, nothing is done.
+
+    Only of topics that a member reads: of others a group may have old positions.
+    """
+    behind: dict[str, dict[str, dict[int, int]]] = {}
+    for name, group in seen.groups.items():
+        if _settled(group.state, group.members):
+            unread = {topic: places for topic, places in seen.unread(group).items() if topic in group.owners}
+            if unread:
+                behind[name] = unread
+    if not behind:
+        return seen
+    passed = (clock.now_us() - seen.seen_at) / SECOND
+    time.sleep(min(max(0.0, WATCHED_S - passed), WATCHED_S))  # also if somebody has set the clock meanwhile
+    watched_s = max(WATCHED_S, (clock.now_us() - seen.seen_at) // SECOND)
+    suspects: dict[str, dict[str, list[int]]] = {name: {} for name in behind}
+    for name, (found, positions) in _looked_at(admin, sorted(behind)).items():
+        if not _settled(found.state.name, len(found.members)):
+            continue
+        before = seen.groups[name].positions
+        for topic, places in behind[name].items():
+            same = [p for p in places if positions.get(topic, {}).get(p) == before[topic][p]]
+            if same:
+                suspects[name][topic] = same
+    still = _first_unread(kafka, seen, suspects)
+    watched = {name: replace(seen.groups[name], watched_s=watched_s, still=still.get(name, {})) for name in behind}
+    return replace(seen, groups=seen.groups | watched)
+
+
+def _settled(state: str, members: int) -> bool:
+    return state == "STABLE" and members > 0
+
+
+def _first_unread(
+    kafka: Kafka, seen: ObservedCluster, suspects: dict[str, dict[str, list[int]]]
+) -> dict[str, dict[str, dict[int, int]]]:
+    """When the first record was logged that a group has not read, by group, topic and partition; none if there is none.
+
+    Offsets alone do not tell: markers, what an aborted or open transaction wrote and what compaction took have some.
+    """
+    found: dict[str, dict[str, dict[int, int]]] = {}
+    asked = [(name, topic, places) for name, topics in suspects.items() for topic, places in topics.items()]
+    if not asked:
+        return found
+    deadline = clock.monotonic() + _READING_S
+    reader = LogReader(kafka)
+    try:
+        for name, topic, places in asked:
+            if clock.monotonic() > deadline:
+                break
+            spread, positions = seen.topics[topic].spread, seen.groups[name].positions[topic]
+            ranges = {p: (max(positions[p], spread[p].start), spread[p].end) for p in places}
+            firsts: dict[int, int] = {}
+            try:
+                for record in reader.read(topic, ranges):
+                    firsts.setdefault(record.partition, record.log_us)
+                    if len(firsts) == len(ranges) or clock.monotonic() > deadline:
+                        break
+            except LogError:  # not for us to read: then nothing is known of it
+                continue
+            if firsts:
+                found.setdefault(name, {})[topic] = firsts
+    finally:
+        reader.close()
+    return found
+
+
+def _offsets(admin: Admin, places: list[TopicPartition], spec: Any) -> dict[tuple[str, int], int]:
+    """Of partitions whose leader can tell. One that was just elected cannot at once, and is asked again for a while."""
+    found = _asked_again(admin, places, lambda asked: admin.client.list_offsets(dict.fromkeys(asked, spec)), _ELECTED_S)
+    return {(place.topic, place.partition): int(answer.offset) for place, answer in found.items()}
+
+
+def _topics(admin: Admin, names: list[str], existing: Any, dirs: LogDirs) -> dict[str, ObservedTopic]:
+    if not names:
+        return {}
+    configs = admin.configs(ConfigResource.Type.TOPIC, names)
+    names = sorted(configs)  # without those that were deleted meanwhile
+    described = admin.each(admin.client.describe_topics(TopicCollection(names)))
+    led = [(name, n) for name in names for n, part in existing[name].partitions.items() if part.leader >= 0]
+    places = [TopicPartition(name, number) for name, number in led]
+    starts, ends = _offsets(admin, places, EARLIEST), _offsets(admin, places, LATEST)
+    return {
+        name: ObservedTopic(
+            name,
+            str(described[name].topic_id),
+            tuple(
+                ObservedPartition(
+                    part.leader,
+                    tuple(part.replicas),
+                    tuple(part.isrs),
+                    starts.get((name, number), 0),
+                    ends.get((name, number), 0),
+                    dirs.sizes.get((name, number)),
+                )
+                for number, part in sorted(existing[name].partitions.items())
+            ),
+            _values(configs[name]),
+            frozenset(k for k, entry in configs[name].items() if entry.source == _OWN),
+        )
+        for name in names
+    }
+
+
+def _values(entries: dict[str, Any]) -> dict[str, str]:
+    """Secrets come without a value, and are not ours to show."""
+    return {name: str(entry.value) for name, entry in entries.items() if entry.value is not None}
+
+
+def _groups(admin: Admin, topics: dict[str, ObservedTopic]) -> dict[str, ObservedGroup]:
+    """Those that have read one of the topics."""
+    deadline = clock.monotonic() + _COORDINATED_S
+    listed = admin.answer(admin.client.list_consumer_groups())
+    while listed.errors and clock.monotonic() < deadline:  # a broker that still loads groups it has taken over
+        time.sleep(0.2)
+        listed = admin.answer(admin.client.list_consumer_groups())
+    names = sorted(group.group_id for group in listed.valid)
+    if not names:
+        return {}
+    found = {}
+    for name, (group, everywhere) in _looked_at(admin, names).items():
+        positions = {topic: places for topic, places in everywhere.items() if topic in topics}
+        owners: Counter[str] = Counter()
+        for member in group.members:
+            owners.update({tp.topic for tp in member.assignment.topic_partitions if tp.topic in topics})
+        if positions or owners:
+            found[name] = ObservedGroup(name, group.state.name, len(group.members), dict(owners), positions)
+    return found
+
+
+def _looked_at(admin: Admin, names: list[str]) -> dict[str, tuple[Any, dict[str, dict[int, int]]]]:
+    """Each group as it is described, and its positions; without those that no coordinator answers for."""
+
+    def positions_of(groups: list[str]) -> dict[str, Any]:
+        # The library takes one group a call; their answers come side by side.
+        return {n: admin.client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(n)])[n] for n in groups}
+
+    described = _asked_again(admin, names, admin.client.describe_consumer_groups, _COORDINATED_S)
+    offsets = _asked_again(admin, list(described), positions_of, _COORDINATED_S)
+    found: dict[str, tuple[Any, dict[str, dict[int, int]]]] = {}
+    for name, committed in offsets.items():
+        positions: dict[str, dict[int, int]] = {}
+        for place in committed.topic_partitions:
+            if place.offset >= 0:
+                positions.setdefault(place.topic, {})[place.partition] = place.offset
+        found[name] = (described[name], positions)
+    return found
+
+
+def _asked_again(
+    admin: Admin, things: list[_Thing], ask: Callable[[list[_Thing]], dict[_Thing, Any]], patience_s: float
+) -> dict[_Thing, Any]:
+    """The answers for those that can be answered within `patience_s`; others are left out."""
+    found: dict[_Thing, Any] = {}
+    deadline = clock.monotonic() + patience_s
+    while things:
+        left = []
+        for thing, answer in ask(things).items():
+            try:
+                found[thing] = admin.answer(answer)
+            except LogError as error:
+                if not error.retriable:
+                    raise
+                left.append(thing)
+        things = left if clock.monotonic() < deadline else []
+        if things:
+            time.sleep(0.2)
+    return found

@@ -1,0 +1,223 @@
+"""The newest records of a topic, looked at: which keys they have, how large they are, whose clock they carry.
+
+Read by plain assignment: no group is joined and nothing is committed. Values are looked at one by one and not kept.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from statistics import median
+from typing import Any
+
+from fastavro import parse_schema
+
+from leftfold import clock
+from leftfold.fold.durations import SECOND
+from leftfold.kafka.admin import Admin
+from leftfold.kafka.decode import UNREADABLE, Decode, avro_decoder, json_decoder, schema_id_of
+from leftfold.kafka.judge import Verdict, judged_bytes, judged_fields
+from leftfold.kafka.reading import Logged, LogReader
+from leftfold.settings import Kafka
+from leftfold.spec.event import fields_of
+from leftfold.spec.topic import Topic
+
+RECORDS = 10_000  # a share of 1 % is then known within a fifth of itself
+_SECONDS = 5.0  # of reading; what has come by then is the sample
+_TOP_KEYS = 10
+_STEPS_BACK = SECOND  # of log times, where several producers write batches that they began to fill before
+# Rates are of the last minute; if too little came in it, of the last hour; else of the last day.
+_WINDOWS = (60, 3_600, 86_400)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Of the newest records of every partition. Times in microseconds; log time minus event time is a `lag`."""
+
+    topic: str
+    records: int
+    seconds: int  # how far back rates were measured
+    by_partition: dict[int, float]  # how many records a second each partition got, counting offsets
+    mean_bytes: float  # key and value
+    largest_bytes: int
+    keys: int  # distinct ones
+    split_keys: int  # those of them that were seen in more than one partition
+    without_key: int
+    top_keys: tuple[tuple[str, int], ...]  # the most frequent, with how often
+    by_producer: int  # records whose log time is their producer's clock
+    ahead: int  # how far the newest log time lies after the moment at which it was read, by this machine's clock
+    rejected: int = 0  # this and what follows only if the topic is declared
+    reasons: tuple[tuple[str, int], ...] = ()  # of the rejected, the most frequent first
+    late: int = 0
+    future: int = 0
+    lags: tuple[int, int, int] | None = None  # smallest, median, largest
+    # Log time of the newest record by partition, where log times go up: those of a producer's next batches then do too.
+    newest: dict[int, int] = field(default_factory=dict)
+    # ... and of the last batches of the idempotent producers that its leader remembers, 0 if none; where brokers tell.
+    idempotent: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def rate(self) -> float:
+        """Records a second, of all partitions."""
+        return sum(self.by_partition.values())
+
+
+def take_sample(
+    kafka: Kafka,
+    admin: Admin,
+    topic: str,
+    partitions: int,
+    judge: Judge | None = None,
+    *,
+    records: int = RECORDS,
+) -> Sample:
+    """`judge` is for a declared topic."""
+    starts, ends = admin.start_offsets(topic, partitions), admin.end_offsets(topic, partitions)
+    seconds, rates = _rates(admin, topic, ends, enough=records)
+    ranges = newest({p: (starts[p], ends[p]) for p in ends}, records)
+    tally = Tally(topic, judge)
+    deadline = clock.monotonic() + _SECONDS
+    reader = LogReader(kafka)
+    try:
+        for record in reader.read(topic, ranges):
+            tally.add(record)
+            if clock.monotonic() > deadline:
+                break
+    finally:
+        reader.close()
+    return tally.sample(clock.now_us(), seconds, rates)
+
+
+def _rates(admin: Admin, topic: str, ends: Mapping[int, int], *, enough: int) -> tuple[int, dict[int, float]]:
+    """From the brokers' index of time, not from the records: the newest ones may all have come in a blink."""
+    now_us = clock.now_us()
+    for seconds in _WINDOWS:
+        since = admin.offsets_at(topic, len(ends), now_us - seconds * SECOND)
+        came = {p: 0 if (first := since[p]) is None else max(0, end - first) for p, end in ends.items()}
+        if sum(came.values()) >= enough:
+            break
+    return seconds, {p: number / seconds for p, number in came.items()}
+
+
+def newest(held: Mapping[int, tuple[int, int]], records: int) -> dict[int, tuple[int, int]]:
+    """The ends of what partitions hold, about `records` offsets in all, by the share that each has of them."""
+    total = sum(end - start for start, end in held.values())
+    return {
+        p: (max(start, end - max(1, records * (end - start) // total)), end)
+        for p, (start, end) in held.items()
+        if end > start
+    }
+
+
+class Judge:
+    """What would become of each record of a declared topic, and how long after its event it was logged."""
+
+    def __init__(self, topic: Topic[Any], schema_of: Callable[[int], str | None]) -> None:
+        self._topic = topic
+        self._schema_of = cache(schema_of)
+        self._is_avro = cache(self._parses)
+        fields = fields_of(topic.event)
+        self._decode: Decode = (
+            json_decoder(topic.event, fields)
+            if topic.format == "json"
+            else avro_decoder(topic.event, fields, self._schema_of)
+        )
+
+    def __call__(self, record: Logged) -> tuple[Verdict | None, int | None]:
+        """Why it is not accepted, if so; and its lag, if it has a time."""
+        topic, value = self._topic, record.value
+        if value is None and topic.compacted:
+            return None, None  # a deletion
+        if (schema_id := self._foreign(value)) is not None:
+            return Verdict("rejected", f"schema id {schema_id} is not Avro"), None
+        event = self._decode(value)
+        if topic.compacted:  # nothing of it is late
+            return (Verdict("rejected", "undecodable") if event is None else None), None
+        log_us, by_broker = record.log_us, record.by_broker
+        if event is None:  # in full, for the reason; the decoder knows none
+            return judged_bytes(topic, value, self._schema_of, log_us=log_us, by_broker=by_broker), None
+        verdict = judged_fields(topic, event, log_us=log_us, by_broker=by_broker)
+        assert topic.time is not None, "only a compacted topic has no time"
+        known = by_broker or topic.log_time == "producer"
+        return verdict, log_us - event[topic.time.name] if known else None
+
+    def _foreign(self, value: bytes | None) -> int | None:
+        """The id of a schema of another kind: a registry holds JSON Schema and Protobuf too."""
+        if value is None or self._topic.format == "json" or (schema_id := schema_id_of(value)) is None:
+            return None
+        return None if self._is_avro(schema_id) else schema_id
+
+    def _parses(self, schema_id: int) -> bool:
+        text = self._schema_of(schema_id)
+        if text is None:
+            return True  # unknown, which is another reason
+        try:
+            parse_schema(json.loads(text))
+        except UNREADABLE:
+            return False
+        return True
+
+
+@dataclass
+class Tally:
+    """Counts records as they come."""
+
+    topic: str
+    judge: Judge | None
+    _newest: dict[int, int] = field(default_factory=dict)
+    _stepped_back: set[int] = field(default_factory=set)
+    _keys: Counter[bytes] = field(default_factory=Counter)
+    _places: dict[bytes, int] = field(default_factory=dict)
+    _split: set[bytes] = field(default_factory=set)
+    _sizes: list[int] = field(default_factory=list)
+    _by_producer: int = 0
+    _outcomes: Counter[str] = field(default_factory=Counter)
+    _reasons: Counter[str] = field(default_factory=Counter)
+    _lags: list[int] = field(default_factory=list)
+
+    def add(self, record: Logged) -> None:
+        newest = self._newest.get(record.partition, record.log_us)
+        self._newest[record.partition] = max(newest, record.log_us)
+        if newest - record.log_us > _STEPS_BACK:
+            self._stepped_back.add(record.partition)
+        self._sizes.append(len(record.key or b"") + len(record.value or b""))
+        self._by_producer += not record.by_broker
+        if record.key is not None:
+            self._keys[record.key] += 1
+            if self._places.setdefault(record.key, record.partition) != record.partition:
+                self._split.add(record.key)
+        if self.judge is not None:
+            verdict, lag = self.judge(record)
+            if lag is not None:
+                self._lags.append(lag)
+            if verdict is not None:
+                self._outcomes[verdict.outcome] += 1
+                if verdict.outcome == "rejected":
+                    self._reasons[verdict.reason] += 1
+
+    def sample(self, now_us: int, seconds: int, rates: dict[int, float]) -> Sample:
+        records = len(self._sizes)
+        lags = sorted(self._lags)
+        return Sample(
+            topic=self.topic,
+            records=records,
+            seconds=seconds,
+            by_partition=rates,
+            mean_bytes=sum(self._sizes) / records if records else 0.0,
+            largest_bytes=max(self._sizes, default=0),
+            keys=len(self._keys),
+            split_keys=len(self._split),
+            without_key=records - self._keys.total(),
+            top_keys=tuple((k.decode(errors="backslashreplace"), n) for k, n in self._keys.most_common(_TOP_KEYS)),
+            by_producer=self._by_producer,
+            ahead=max(0, max(self._newest.values(), default=0) - now_us),
+            rejected=self._outcomes["rejected"],
+            reasons=tuple(self._reasons.most_common()),
+            late=self._outcomes["late"],
+            future=self._outcomes["future"],
+            lags=(lags[0], int(median(lags)), lags[-1]) if lags else None,
+            newest={p: us for p, us in self._newest.items() if p not in self._stepped_back},
+        )

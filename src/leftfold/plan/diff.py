@@ -1,0 +1,271 @@
+"""From what is declared and what is there to the steps between, and what stands in their way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from leftfold.errors import DeclarationError, LeftfoldError, LogError, Source
+from leftfold.fold.durations import text
+from leftfold.kafka.observed import ObservedTopic
+from leftfold.kafka.registry import incompatible, subject_of
+from leftfold.plan import in_sync
+from leftfold.plan.asked import Asked
+from leftfold.plan.changes import ViewChange, changes_of
+from leftfold.plan.companions import Companion, check_names, check_owned_by_others, companions
+from leftfold.plan.compatibility import is_whole, verdict
+from leftfold.plan.hazards.every import hazards
+from leftfold.plan.hazards.facts import Facts
+from leftfold.plan.observe import Observed, ObservedSubject, has_schema
+from leftfold.plan.personal import compaction_lag_ms, marked
+from leftfold.plan.rebuild import Log
+from leftfold.plan.sizing.constants import Constants
+from leftfold.plan.sizing.log_size import over_limit, too_many
+from leftfold.plan.sizing.sizing import Sizing
+from leftfold.plan.steps import ConfigureTopic, CreateTopic, DeleteTopic, Plan, RegisterSchema, SetCompatibility, Step
+from leftfold.settings import Profile
+from leftfold.spec.catalog import Catalog
+from leftfold.spec.companions import companions_of
+from leftfold.spec.free import View
+from leftfold.spec.schema import avro_schema
+from leftfold.spec.topic import LogTime, Topic
+
+# Late is judged by when the log got a record: by a broker's clock, unless the topic declares to believe its producers.
+_STAMPED: dict[LogTime, str] = {"broker": "LogAppendTime", "producer": "CreateTime"}
+
+
+def plan(
+    catalog: Catalog,
+    profile: Profile,
+    observed: Observed,
+    *,
+    delete: Sequence[str] = (),
+    asked: Asked | None = None,
+) -> Plan:
+    """`delete` are topics, as the cluster names them, that nobody declares any more: nothing goes unnamed."""
+    asked = asked or Asked()
+    steps: list[Step] = []
+    problems: list[LeftfoldError] = check_names(catalog, profile)
+    for declared, topic in catalog.topics.items():
+        name = profile.topic_name(declared, external=topic.external)
+        found = observed.topics.get(name)
+        if topic.external or profile.topics == "checked":
+            problems += _check_foreign(topic, name, profile, found)
+        elif found is None:
+            replicas = _replication(topic, profile)
+            problems += _check_replication(name, replicas, profile, len(observed.cluster.brokers), topic.source)
+            steps.append(_create(topic, name, profile, observed))
+        else:
+            problems += _check_partitions(topic, name, found)
+            steps += _configure(name, _configs(topic, name, profile, observed), found)
+    for companion in companions(catalog, profile, observed):
+        companion_steps, companion_problems = _companion(companion, profile, observed)
+        steps += companion_steps
+        if not any(p.code == "too-few-brokers" for p in problems):  # said once is enough
+            problems += companion_problems
+    for declared, topic in catalog.topics.items():
+        if has_schema(topic):
+            subject_steps, subject_problems = _subject(topic, profile.topic_name(declared), observed)
+            steps += subject_steps
+            problems += subject_problems
+    for name in delete:
+        found = observed.topics.get(name)
+        problems += _check_deletion(name, catalog, profile, found)
+        if found is not None:
+            readers = tuple(sorted(g.name for g in observed.cluster.groups.values() if name in g.positions))
+            steps.append(DeleteTopic(name, found.id, found.records, readers))
+    problems += _check_limits(steps, observed, asked.constants)
+    sizing = None
+    try:
+        sizing = asked.sizing(catalog, profile, observed)
+    except DeclarationError as refusal:  # of a load that no cluster carries
+        problems.append(refusal)
+    facts = Facts(observed, catalog, profile, asked.downtime, sizing)
+    changes = tuple(_changes(catalog, profile, observed, sizing))
+    return Plan(tuple(steps), tuple(problems), hazards(facts), changes, sizing)
+
+
+def _check_limits(steps: Sequence[Step], observed: Observed, constants: Constants) -> list[LeftfoldError]:
+    new = [step for step in steps if isinstance(step, CreateTopic)]
+    there = [part for topic in observed.topics.values() for part in topic.spread]
+    partitions = sum(step.partitions for step in new) + len(there)
+    replicas = sum(step.partitions * step.replication for step in new) + sum(len(part.replicas) for part in there)
+    brokers = len(observed.cluster.brokers)
+    held = over_limit(partitions, replicas, brokers, constants) if new and brokers else None
+    if held is None:
+        return []
+    return [too_many(f"with the topics of this plan {brokers} brokers have {held}", fix="declare fewer partitions")]
+
+
+def _changes(catalog: Catalog, profile: Profile, observed: Observed, sizing: Sizing | None) -> Iterator[ViewChange]:
+    names = {n: profile.topic_name(n, external=t.external) for n, t in catalog.topics.items()}
+    for name, view in catalog.views.items():
+        if not isinstance(view.definition, View):
+            log = Log(observed.cluster, names, None if sizing is None else sizing.measured_rate(name))
+            yield changes_of(observed.builds, view.definition, log)
+
+
+def _check_deletion(name: str, catalog: Catalog, profile: Profile, found: ObservedTopic | None) -> list[LeftfoldError]:
+    ours = {profile.topic_name(n, external=t.external): t.source for n, t in catalog.topics.items()}
+    kept = {profile.topic_name(n) for n in companions_of(catalog)}
+    if found is None:
+        what, why, fix = "does not exist", "there is nothing to delete", "leave it out"
+    elif name in ours:
+        what, why, fix = "is declared", "apply would make it again", "take its declaration out first"
+    elif name in kept:
+        what, why = "belongs to what is declared", "Leftfold keeps its own records there"
+        fix = "take the declaration that it belongs to out first"
+    elif profile.topics == "checked":
+        what, why = "is somebody else's", f'profile {profile.name} has topics = "checked"'
+        fix = "ask its owner"
+    else:
+        return []
+    return [
+        LogError("cannot-delete", f"topic {name} {what}", why=why, fix=fix, source=ours.get(name)),
+    ]
+
+
+def _companion(wanted: Companion, profile: Profile, observed: Observed) -> tuple[list[Step], list[LeftfoldError]]:
+    found = observed.topics.get(wanted.name)
+    if profile.topics == "checked":
+        return [], check_owned_by_others(wanted, profile, found)
+    if found is None:
+        configs = tuple(sorted(wanted.configs.items()))
+        step = CreateTopic(wanted.name, wanted.partitions, wanted.replication, configs, wanted.kept, "broker")
+        return [step], _check_replication(
+            wanted.name, wanted.replication, profile, len(observed.cluster.brokers), wanted.source
+        )
+    return _configure(wanted.name, wanted.configs, found), []  # any number of partitions does
+
+
+def _subject(topic: Topic[Any], name: str, observed: Observed) -> tuple[list[Step], list[LeftfoldError]]:
+    subject, schema = subject_of(name), avro_schema(topic.event)
+    seen = observed.subjects[subject]
+    steps: list[Step] = []
+    if seen.compatibility != topic.compatibility:
+        steps.append(SetCompatibility(subject, seen.compatibility, topic.compatibility))
+    if not seen.registered:
+        if not seen.accepted:
+            return [], [incompatible(subject, _refusal(topic, schema, seen))]
+        steps.append(RegisterSchema(subject, topic.event.__name__, schema))
+    return steps, []
+
+
+def _refusal(topic: Topic[Any], schema: str, seen: ObservedSubject) -> str:
+    why = verdict(seen.versions, schema, topic.compatibility).why if all(map(is_whole, seen.versions)) else ""
+    if why:
+        return f"under {topic.compatibility}, {why}"
+    return f"the registry tested it under {seen.compatibility or 'its own rule'} and would refuse it"
+
+
+def _replication(topic: Topic[Any], profile: Profile) -> int:
+    return min(topic.replication, profile.replication or topic.replication)
+
+
+def _configs(topic: Topic[Any], name: str, profile: Profile, observed: Observed) -> dict[str, str]:
+    # A table that is down for longer than a tombstone is kept misses a deletion for good; Kafka's default is a day.
+    tombstones = {"delete.retention.ms": str(7 * 86_400_000)}
+    kept = tombstones if topic.retention is None else {"retention.ms": str(topic.retention // 1_000)}
+    if topic.compacted and marked(topic.event):
+        kept["max.compaction.lag.ms"] = str(compaction_lag_ms(name, observed))
+    return {
+        "cleanup.policy": "compact" if topic.compacted else "delete",
+        "message.timestamp.type": _STAMPED[topic.log_time],
+        in_sync.SETTING: str(in_sync.in_sync_for(_replication(topic, profile))),
+        **kept,
+        "unclean.leader.election.enable": "false",
+    }
+
+
+def _create(topic: Topic[Any], name: str, profile: Profile, observed: Observed) -> CreateTopic:
+    configs = tuple(sorted(_configs(topic, name, profile, observed).items()))
+    kept = "compacted" if topic.retention is None else f"kept {text(topic.retention)}"
+    return CreateTopic(name, topic.partitions, _replication(topic, profile), configs, kept, topic.log_time)
+
+
+def _configure(name: str, wanted: dict[str, str], found: ObservedTopic) -> list[Step]:
+    possible = {**wanted, in_sync.SETTING: str(in_sync.reachable(int(wanted[in_sync.SETTING]), found))}
+    changes = tuple((k, found.configs.get(k, "?"), v) for k, v in possible.items() if found.configs.get(k) != v)
+    return [ConfigureTopic(name, changes)] if changes else []
+
+
+def _check_replication(
+    name: str, replicas: int, profile: Profile, brokers: int, source: Source | None
+) -> list[LeftfoldError]:
+    if replicas <= brokers:
+        return []
+    return [
+        LogError(
+            "too-few-brokers",
+            f"{name} asks for {replicas} replicas, and the cluster has {brokers} brokers",
+            why="two replicas on one broker would be lost together",
+            fix=f"start {replicas} brokers, or set replication = {brokers} in [profile.{profile.name}]",
+            source=source,
+        )
+    ]
+
+
+def _check_partitions(topic: Topic[Any], name: str, found: ObservedTopic) -> list[LeftfoldError]:
+    if found.partitions == topic.partitions:
+        return []
+    shrink = topic.partitions < found.partitions
+    return [
+        LogError(
+            "topic-cannot-shrink" if shrink else "topic-cannot-grow",
+            f"{name} has {found.partitions} partitions, the declaration says {topic.partitions}",
+            why="Kafka cannot remove partitions"
+            if shrink
+            else "a key's partition depends on their number: its old and new records would lie in two partitions, "
+            "without an order between them",
+            fix=f"declare partitions={found.partitions}, or a new topic with {topic.partitions} and move its producers",
+            source=topic.source,
+        )
+    ]
+
+
+def _check_foreign(topic: Topic[Any], name: str, profile: Profile, found: ObservedTopic | None) -> list[LeftfoldError]:
+    owner = "it is external" if topic.external else f'profile {profile.name} has topics = "checked"'
+    if found is None:
+        return [
+            LogError(
+                "topic-missing",
+                f"topic {name} does not exist",
+                why=f"{owner}, so Leftfold does not create it",
+                fix="ask its owner to create it",
+                source=topic.source,
+            )
+        ]
+    return [*_check_stamps(topic, name, owner, found), *_check_compaction(topic, name, owner, found)]
+
+
+def _check_stamps(topic: Topic[Any], name: str, owner: str, found: ObservedTopic) -> list[LeftfoldError]:
+    wanted = _STAMPED[topic.log_time]
+    if found.configs.get("message.timestamp.type") == wanted:
+        return []
+    real = "producer" if topic.log_time == "broker" else "broker"
+    return [
+        LogError(
+            "producer-time" if real == "producer" else "broker-time",
+            f"topic {name} stamps records with the {real}'s time",
+            why=f"late is judged by when the log got a record, and {owner}, so Leftfold does not change it",
+            fix=f"ask its owner to set message.timestamp.type={wanted}, or declare log_time={real!r}",
+            source=topic.source,
+        )
+    ]
+
+
+def _check_compaction(topic: Topic[Any], name: str, owner: str, found: ObservedTopic) -> list[LeftfoldError]:
+    policy = found.configs.get("cleanup.policy", "delete")
+    compacted = "compact" in policy.split(",")
+    if compacted == topic.compacted:
+        return []
+    return [
+        LogError(
+            "compaction-differs",
+            f"topic {name} has cleanup.policy={policy}, the declaration says compacted={topic.compacted}",
+            why="compaction loses older records of a key, which an aggregate needs; a table needs the newest for ever; "
+            f"and {owner}, so Leftfold does not change it",
+            fix=f"declare compacted={compacted}, or ask its owner to change cleanup.policy",
+            source=topic.source,
+        )
+    ]

@@ -1,0 +1,31 @@
+"""What each store of each view is, after any crash, and under which conditions: from what the sinks state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from leftfold.spec.catalog import Catalog, DeclaredView
+from leftfold.spec.sinks import Promise
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    view: str
+    sink: str
+    promise: Promise
+    conditions: tuple[str, ...]  # the promise's own, and those that the view's topics add
+
+
+def guarantees(catalog: Catalog) -> Iterator[Guarantee]:
+    for view in catalog.views.values():
+        for sink in view.sinks:
+            yield Guarantee(view.name, sink.name, sink.promise, (*sink.promise.conditions, *_of_topics(view)))
+
+
+def _of_topics(view: DeclaredView) -> Iterator[str]:
+    for topic in view.reading.topics:
+        if topic.log_time == "producer":
+            yield f"what is late in {topic.name} is judged by its producers' clocks, and so is which records count"
+        if topic.replication < 2:
+            yield f"{topic.name} has one copy: what a broker loses, every store of the view loses with it"

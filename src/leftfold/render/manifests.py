@@ -1,0 +1,39 @@
+"""What is asked for, from declarations to checked manifests."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from leftfold.errors import ProjectError
+from leftfold.plan.wanted import wanted_topics
+from leftfold.render.crds import check
+from leftfold.render.documents import Manifest
+from leftfold.render.spark import SparkOptions, spark_manifests
+from leftfold.render.strimzi import NODES, StrimziOptions, strimzi_manifests
+from leftfold.settings import Profile
+from leftfold.spec.catalog import Catalog
+
+_LIBRARIES = ("jsonschema", "yaml")
+
+
+def render(project: str, catalog: Catalog, profile: Profile, options: StrimziOptions | SparkOptions) -> list[Manifest]:
+    """In an order in which they can be applied, and the same for the same declarations."""
+    _check_installed()
+    if isinstance(options, StrimziOptions):
+        topics = wanted_topics(catalog, profile, brokers=None if options.topics_only else NODES)
+        made = list(strimzi_manifests(topics, options))
+    else:
+        made = list(spark_manifests(project, catalog, profile, options))
+    check(made)
+    return made
+
+
+def _check_installed() -> None:
+    missing = [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ProjectError(
+            "kubernetes-not-installed",
+            f"the Python library {missing[0]} is not installed here",
+            why="manifests are written as YAML and checked against the schemas of their kinds",
+            fix="install it: pip install 'leftfold[kubernetes]'",
+        )

@@ -1,0 +1,44 @@
+"""What a probe runs: a topic and a view like many, and a topic of plain bytes."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from leftfold.spec.aggregates import count, last
+from leftfold.spec.aggregates import sum as sum_of
+from leftfold.spec.catalog import Catalog
+from leftfold.spec.event import Event
+from leftfold.spec.features import Features
+from leftfold.spec.topic import Topic
+
+TOPIC, VIEW, BYTES = "probe", "probe_activity", "probe_bytes"
+
+
+def catalog(partitions: int = 6) -> Catalog:
+    """Two steps (5 minutes, an hour) and the usual aggregates."""
+
+    class Probe(Event):
+        user_id: str
+        item_id: str
+        price: float
+        at: datetime
+
+    probe: Topic[Probe] = Topic(TOPIC, Probe, key=Probe.user_id, time=Probe.at, partitions=partitions, lateness="10m")
+
+    class ProbeActivity(Features, of=probe, by=Probe.user_id):
+        clicks_1h = count("1h")
+        big_1h = count("1h", where=Probe.price > 100)
+        spend_24h = sum_of(Probe.price, "24h")
+        last_item = last(Probe.item_id, "7d")
+
+    class Filler(Event):
+        text: str
+        at: datetime
+
+    filler: Topic[Any] = Topic(
+        BYTES, Filler, key=Filler.text, time=Filler.at, partitions=partitions, format="json", retention="1h"
+    )
+    found, problems = Catalog.of([probe, ProbeActivity, filler])
+    assert not problems
+    return found

@@ -1,0 +1,74 @@
+"""How to provoke every error of rendering."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from unittest import mock
+
+from leftfold.render import crds, documents
+from tests.unit.render.projects import EXAMPLES, SPARK, STRIMZI, for_kubernetes
+
+_SHARED = """
+class UserClicks(lf.Features, of=clicks, by=Click.user_id):
+    clicks_7d = lf.count("7d")
+"""
+
+
+def _render(tmp: Path, *groups: tuple[str, tuple[str, ...]], profile: str | None = None) -> None:
+    app = for_kubernetes(EXAMPLES / "clickstream", tmp, **({} if profile is None else {"profile": profile}))
+    streams = app.root / "streams.py"
+    streams.write_text(streams.read_text() + _SHARED)
+    app.render(replace(SPARK, groups=groups))
+
+
+def bad_profile(tmp: Path) -> None:
+    _render(tmp, profile='\n[profile.prod]\ncheckpoints = "s3a://lake/shop/checkpoints"\n')
+
+
+def view_twice(tmp: Path) -> None:
+    _render(tmp, ("a", ("item",)), ("b", ("item",)))
+
+
+def group_twice(tmp: Path) -> None:
+    _render(tmp, ("a", ("item",)), ("a", ("user_activity", "user_clicks")))
+
+
+def one_name(tmp: Path) -> None:
+    _render(tmp, ("items", ("user_activity", "user_clicks")))
+
+
+def topic_split(tmp: Path) -> None:
+    _render(tmp, ("heavy", ("user_activity",)))
+
+
+def not_installed(tmp: Path) -> None:
+    with mock.patch.object(importlib.util, "find_spec", return_value=None):
+        for_kubernetes(EXAMPLES / "clickstream", tmp).render(STRIMZI)
+
+
+def invalid(_: Path) -> None:
+    spec = {"topicName": "clicks", "partition": 6, "replicas": "3", "config": {}}
+    metadata = {"name": "clicks", "namespace": "shop"}
+    crds.check([{"apiVersion": "kafka.strimzi.io/v1", "kind": "KafkaTopic", "metadata": metadata, "spec": spec}])
+
+
+def differs(tmp: Path) -> None:
+    made = for_kubernetes(EXAMPLES / "clickstream", tmp).render(STRIMZI)
+    for name in ("kafka-shop.yaml", "kafkauser-leftfold.yaml"):
+        (tmp / name).write_text("spec: edited\n")
+    documents.write(made, tmp, force=False)
+
+
+CAUSES: dict[str, Callable[[Path], None]] = {
+    "bad-groups": view_twice,
+    "bad-groups/group": group_twice,
+    "bad-groups/name": one_name,
+    "kubernetes-not-installed": not_installed,
+    "manifest-differs": differs,
+    "manifest-invalid": invalid,
+    "profile-not-for-kubernetes": bad_profile,
+    "topic-split": topic_split,
+}

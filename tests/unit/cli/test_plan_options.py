@@ -1,0 +1,77 @@
+"""What a person says of a load: read as meant, or refused as wrong usage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+import leftfold as lf
+from leftfold.cli.main import cli
+from leftfold.cli.plan_options import asked, load_options
+from leftfold.plan.asked import Asked
+from leftfold.plan.hazards.facts import DOWNTIME
+
+TEMPLATE = Path(lf.__file__).parent / "template" / "clickstream"
+
+
+def said(*arguments: str) -> Asked:
+    found: list[Asked] = []
+
+    @click.command()
+    @load_options
+    def verb(**load: Any) -> None:
+        found.append(asked(lf.open(TEMPLATE), **load))
+
+    result = CliRunner().invoke(verb, list(arguments), standalone_mode=False)
+    if result.exception is not None:
+        raise result.exception
+    return found[0]
+
+
+def test_nothing_said() -> None:
+    assert said() == Asked()
+    assert said().downtime == DOWNTIME
+
+
+def test_all_of_it() -> None:
+    load = said(
+        *("--rate", "clicks=20k", "--rate", "items=5", "--bytes", "clicks=1.5k", "--keys", "user_activity=2M"),
+        *("--keys", "items=300", "--consumer-rate", "25000", "--catch-up", "30m", "--downtime", "5d"),
+    )
+    assert load.rates == {"clicks": 20_000, "items": 5}
+    assert load.sizes == {"clicks": 1_500}
+    assert load.keys == {"user_activity": 2_000_000, "items": 300}
+    assert (load.consumer_rate, load.catch_up_s, load.downtime) == (25_000, 1_800, 5 * 86_400_000_000)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--rate", "clicks"),
+        ("--rate", "=5"),
+        ("--rate", "clicks=0"),
+        ("--rate", "clicks=-3"),
+        ("--rate", "clicks=inf"),
+        ("--rate", "clicks=k"),
+        ("--rate", "taps=5"),
+        ("--bytes", "user_activity=5"),
+        ("--keys", "nobody=5"),
+        ("--catch-up", "soon"),
+        ("--downtime", "0s"),
+        ("--consumer-rate", "0"),
+    ],
+)
+def test_wrong_usage(arguments: tuple[str, ...]) -> None:
+    with pytest.raises(click.UsageError):
+        said(*arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--bootstrap", "b:1"), ("--cluster", "--sizing"), ("--cluster", "--rate", "clicks=5")]
+)
+def test_options_that_do_not_go_together(arguments: tuple[str, ...]) -> None:
+    assert CliRunner().invoke(cli, ["plan", *arguments]).exit_code == 2

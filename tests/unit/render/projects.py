@@ -1,0 +1,44 @@
+"""The projects that are rendered in tests: the template, with a profile for Kubernetes beside its own."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import leftfold as lf
+from leftfold.project import App
+from leftfold.render.spark import SparkOptions
+from leftfold.render.strimzi import StrimziOptions
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+PROFILE = """
+[profile.prod]
+namespace = "prod"
+topics = "checked"
+kafka = { bootstrap = "shop-kafka-bootstrap:9093", security = "SASL_SSL", username = "leftfold", \
+password = "env:KAFKA_PASSWORD", ca = "/etc/kafka/ca.crt" }
+registry = { url = "http://registry:8080/apis/ccompat/v7" }
+online = { url = "env:REDIS_URL" }
+checkpoints = "s3a://lake/shop/checkpoints"
+lake = "s3a://lake/shop/tables"
+spark = { master = "k8s://https://kubernetes.default.svc", conf = { "spark.sql.shuffle.partitions" = 8 } }
+"""
+STRIMZI = StrimziOptions(cluster="shop", namespace="shop")
+SPARK = SparkOptions(image="registry.example/shop:1", namespace="shop", secret="shop-secrets")
+
+
+def examples() -> list[Path]:
+    return sorted(path.parent for path in EXAMPLES.glob("*/leftfold.toml"))
+
+
+def for_kubernetes(example: Path, directory: Path, profile: str = PROFILE) -> App:
+    """A copy of the project with the profile `prod`, opened without its secrets."""
+    shutil.copytree(example, directory / "shop", ignore=shutil.ignore_patterns(".leftfold", "__pycache__"))
+    toml = directory / "shop" / "leftfold.toml"
+    toml.write_text(toml.read_text() + profile)
+    return App(directory / "shop", "prod", secrets=False)
+
+
+def local(example: Path, directory: Path) -> App:
+    shutil.copytree(example, directory / "shop", ignore=shutil.ignore_patterns(".leftfold", "__pycache__"))
+    return lf.open(directory / "shop")
