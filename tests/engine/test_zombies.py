@@ -29,7 +29,7 @@ from tests.engine.log import count_records
 
 FULL = os.environ.get("LEFTFOLD_CRASHES") == "full"
 SEED = int(os.environ.get("LEFTFOLD_SEED", str(random.SystemRandom().randrange(10**6))))
-ZOMBIES = 50 if FULL else 5
+ZOMBIES = 50 if FULL else 3
 
 
 class Driver:
