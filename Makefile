@@ -5,7 +5,7 @@ BIN := .venv/bin
 ENGINE ?= tests/engine
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test engine bench crds crash-matrix many-keys rejects verdicts model kills executors meaning acceptance state
+.PHONY: help setup check format test engine history bench crds crash-matrix many-keys rebuilds rejects replay verdicts model archive kills executors meaning acceptance state point-in-time parity
 
 help: ## This list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -28,7 +28,10 @@ test: ## Tests that need no engine
 	$(BIN)/pytest -q -m "not engine"
 
 engine: ## Tests on real brokers, registry, Redis and Spark, which they start themselves
-	$(BIN)/pytest -q -m engine --durations 25 $(ENGINE)
+	$(BIN)/pytest -q -m "engine and not history" --durations 25 $(ENGINE)
+
+history: ## The longer ones of replays, archives, training sets and rebuilds, two files at a time
+	$(BIN)/pytest -q -m history -n 2 --dist loadfile --durations 25 $(ENGINE)
 
 kills: ## The long crash test: 1,000,000 events, the driver killed five times, a broker killed
 	LEFTFOLD_KILLS=full $(BIN)/pytest -q -m engine tests/engine/test_kills.py -s
@@ -57,8 +60,23 @@ model: ## The sizing model, calibrated by a probe, against what is then measured
 rejects: ## 1,000,000 records of which 1 % cannot be decoded and 2 % are late: counted, named, corrected, re-driven
 	LEFTFOLD_REJECTS=full $(BIN)/pytest -q -m engine tests/engine/test_redrive.py -s
 
+rebuilds: ## 20 promotes and 20 rollbacks while producers write and readers poll; deaths at every step of a rebuild
+	LEFTFOLD_REBUILDS=full $(BIN)/pytest -q -m engine tests/engine/test_rebuild.py tests/engine/test_promote.py -s
+
 many-keys: ## 5,000,000 keys in one batch with a driver heap of 1 GiB
 	LEFTFOLD_KEYS=full $(BIN)/pytest -q -m engine tests/engine/test_many_keys.py -s
+
+replay: ## Ten replays of 200,000 records, one of them killed; and a move to twelve partitions with ten kills of the copier
+	LEFTFOLD_REPLAY=full $(BIN)/pytest -q -m engine tests/engine/test_replay.py -s
+
+archive: ## The log's head deleted 20 times at random while history is read as one source of archive and log
+	LEFTFOLD_ARCHIVE=full $(BIN)/pytest -q -m engine tests/engine/test_archive.py -s
+
+point-in-time: ## Training sets against an oracle and DuckDB: 2,000,000 events, 100,000 labels, every rule of time
+	LEFTFOLD_POINT_IN_TIME=full $(BIN)/pytest -q -m engine tests/engine/test_point_in_time.py -s
+
+parity: ## What readers get online against training sets: 20,000 keys at one position, 10,000 reads of a live run
+	LEFTFOLD_PARITY=full $(BIN)/pytest -q -m engine tests/engine/test_parity.py -s
 
 crds: ## Make the schemas that manifests are checked with once more, and compare (needs Java 21+, Maven, a network)
 	$(BIN)/python -m tests.crds check
@@ -67,3 +85,4 @@ bench: ## Ratios against the bare engines
 	$(BIN)/python -m bench producer --json
 	$(BIN)/python -m bench view --json
 	$(BIN)/python -m bench online --json
+	$(BIN)/python -m bench replay --json

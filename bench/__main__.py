@@ -7,9 +7,14 @@ import json
 import signal
 import sys
 
-from bench import online, producer, view
+from bench import online, producer, replay, view
 
-BENCHES = {"producer": producer.measure, "view": view.measure, "online": online.measure}
+BENCHES = {
+    "producer": producer.measure,
+    "view": view.measure,
+    "online": online.measure,
+    "replay": replay.measure,
+}
 
 
 def main() -> int:

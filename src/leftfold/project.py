@@ -18,6 +18,7 @@ from dotenv import dotenv_values
 from pydantic import ValidationError
 
 from leftfold.errors import DeclarationError, ProjectError, RunError
+from leftfold.fold.durations import SECOND, Duration, micros
 from leftfold.fold.expressions import to_micros
 from leftfold.loading import load
 from leftfold.settings import Kafka, Online, Profile, Registry, Spark, resolve_environment
@@ -39,13 +40,24 @@ if TYPE_CHECKING:
     from leftfold.render.documents import Manifest
     from leftfold.render.spark import SparkOptions
     from leftfold.render.strimzi import StrimziOptions
+    from leftfold.replay.archives import Archives
+    from leftfold.replay.comparing import Comparison
+    from leftfold.replay.copying import Copy
+    from leftfold.replay.rebuild import Rebuild
+    from leftfold.replay.replay import Replay
+    from leftfold.replay.training import Project, TrainingSet
     from leftfold.run.status import ViewStatus
     from leftfold.run.supervisor import Supervisor
     from leftfold.run.why import Why
+    from leftfold.spark.as_of import AsOf
+    from leftfold.spark.session import SparkSession
     from leftfold.store.reader import Reader
     from leftfold.store.serving import NamedRow
+    from leftfold.store.standings import Standing, Standings
 
 FILE = "leftfold.toml"
+# A build that readers left is kept for a minute at least: reads that are under way still see it.
+MINUTE = 60 * SECOND
 R = TypeVar("R", bound=Row)
 
 
@@ -113,6 +125,10 @@ class App:
     def lake(self) -> str:
         return self.profile.lake or str(self.state / self.profile.name / "lake")
 
+    @property
+    def _locks(self) -> Path:
+        return self.state / self.profile.name / "locks"
+
     @cached_property
     def kafka(self) -> Kafka:
         return self.profile.kafka or Kafka(bootstrap=self._endpoints().bootstrap)
@@ -158,9 +174,9 @@ class App:
 
         With `sample` also the newest records of declared topics, which takes seconds.
         """
-        from leftfold.plan.observe import ObservedBuild, ObservedStore, observe
+        from leftfold.plan.observe import ObservedBuild, ObservedStore, StoredBuild, observe
         from leftfold.plan.sampling import sampled
-        from leftfold.store.builds import followed_builds
+        from leftfold.store.builds import followed_builds, stored_builds
         from leftfold.store.memory import memory_in_use
 
         url = self.online.url.get_secret_value()
@@ -168,7 +184,10 @@ class App:
         builds = [ObservedBuild(view=b.view, id=b.id, followed=True, batch=b.batch, **b.manifest) for b in found]
         memory = memory_in_use(url)
         store = None if memory is None else ObservedStore(memory.used, memory.limit, memory.policy)
-        seen = observe(self.catalog, self.profile, self.kafka, *self.log, builds, also, store)
+        stored = [
+            StoredBuild(b.view, b.id, b.role) for b in stored_builds(url, self.profile.namespace, self.catalog.views)
+        ]
+        seen = observe(self.catalog, self.profile, self.kafka, *self.log, builds, also, store, stored)
         return sampled(seen, self.catalog, self.profile, self.kafka, *self.log) if sample else seen
 
     def plan(self, observed: Observed | None = None, *, delete: Sequence[str] = (), asked: Asked | None = None) -> Plan:
@@ -217,9 +236,23 @@ class App:
                 lease.check()
                 journal.begun(step)
 
-            for step in plan.apply(*self.log, before):
+            for step in plan.apply(*self.log, before, self._remove_build):
                 journal.done(step)
                 yield step
+
+    def _remove_build(self, view: str, build: str) -> None:
+        from leftfold.kafka.receipt_log import ReceiptLog
+        from leftfold.run.leftovers import remove_build
+        from leftfold.spec.companions import receipts_topic
+
+        remove_build(
+            view,
+            build,
+            url=self.online.url.get_secret_value(),
+            namespace=self.profile.namespace,
+            receipts=ReceiptLog(self.kafka, self.profile.topic_name(receipts_topic())),
+            checkpoints=self.checkpoints,
+        )
 
     def adopt(self, topic: str) -> Adopted:
         """A declaration of a topic that is there already, by the name that it has in the cluster."""
@@ -257,15 +290,22 @@ class App:
     ) -> Supervisor:
         """All views of the project, or those named, ready to run. Starts no JVM yet."""
         _need_spark()
+        return self._supervise(
+            views=tuple(views) or tuple(self.catalog.views), until_caught_up=until_caught_up, fresh=frozenset(fresh)
+        )
+
+    def _supervise(
+        self, *, views: tuple[str, ...], until_caught_up: bool = False, fresh: frozenset[str] = frozenset()
+    ) -> Supervisor:
         from leftfold.run.supervisor import Engines, Options, Supervisor
 
         options = Options(
-            views=tuple(views) or tuple(self.catalog.views),
+            views=views,
             until_caught_up=until_caught_up,
-            fresh=frozenset(fresh),
+            fresh=fresh,
             checkpoints=self.checkpoints,
             lake=self.lake,
-            locks=self.state / self.profile.name / "locks",
+            locks=self._locks,
             log_file=self.log_directory / "spark.log",
             application=f"leftfold {self.name}",
         )
@@ -273,11 +313,222 @@ class App:
         profile = self.profile.model_copy(update={"spark": self.spark})
         return Supervisor(self.catalog, profile, engines, options)
 
+    def replay(self, topic: str, *, start: datetime | None = None, end: datetime | None = None) -> Replay:
+        """What the topic holds from the first record logged at `start` or later, up to the first at `end` or later.
+
+        The offsets are found and frozen now; `.frame()` is a Spark DataFrame of it, whenever it is asked for. Of a
+        topic with an archive that asks Spark, which starts here if none is running.
+        """
+        _need_spark()
+        from leftfold.replay.frozen import frozen, frozen_history
+        from leftfold.replay.replay import Replay
+        from leftfold.run.sources import source_of
+        from leftfold.spark.session import build_session, session_at_hand
+        from leftfold.spec.event import fields_of
+
+        declared, (admin, registry) = self.catalog.topic(topic), self.log
+        source = source_of(
+            (declared,),
+            frozenset(fields_of(declared.event)),
+            profile=self.profile,
+            kafka=self.kafka,
+            lake=self.lake,
+            admin=admin,
+            registry=registry,
+            who="a replay",
+            at=declared.source,
+        )
+        (name,), (partitions,) = source.topics, source.partitions
+
+        def session() -> SparkSession:
+            return session_at_hand() or build_session(
+                self.spark,
+                application=f"leftfold {self.name}",
+                log_file=self.log_directory / "spark.log",
+                lake=declared.archive,
+            )
+
+        moments = {"start": _moment(start), "end": _moment(end)}
+        found = (
+            frozen_history(session(), admin, source, **moments)
+            if declared.archive
+            else frozen(admin, name, partitions, **moments)
+        )
+        return Replay(
+            topic=declared,
+            topic_id=admin.topic_ids([name])[name],
+            ranges=found.ranges,
+            source=source,
+            registry=registry,
+            start_session=session,
+        )
+
+    def copy(
+        self,
+        topic: str,
+        into: str,
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        follow: bool = False,
+    ) -> Copy:
+        """The topic's records, ready to be copied to another one, once each, wherever it is killed. Needs no Spark.
+
+        `start` is for the first run; later ones go on from where it stopped. With `follow` it has no end.
+        """
+        from leftfold.replay.copying import copying
+
+        topics = self.catalog.topic(topic), self.catalog.topic(into)
+        return copying(
+            *topics, self.profile, self.kafka, self.log[0], start=_moment(start), end=_moment(end), follow=follow
+        )
+
+    def rebuild(
+        self,
+        view: str,
+        *,
+        since: datetime | None = None,
+        again: bool = False,
+        until_caught_up: bool = False,
+        cores: int = 1,
+    ) -> Rebuild:
+        """A view's definition over all of history, into a build beside the one that readers follow. Not started yet."""
+        _need_spark()
+        from leftfold.replay.rebuild import Rebuild, RebuildOptions
+
+        name = self.catalog.view(view).name
+        options = RebuildOptions(
+            name, _moment(since), again=again, until_caught_up=until_caught_up, cores=cores, locks=self._locks
+        )
+        log_file = self.log_directory / f"rebuild-{name}.log"
+        return Rebuild(self._supervise(views=()), self.standings, self.spark, options, log_file=log_file)
+
+    def compare(
+        self,
+        view: str,
+        *,
+        at: datetime | None = None,
+        against: str | None = None,
+        keys: Mapping[str, str] | None = None,
+        tolerance: float = 0.0,
+        top: int = 5,
+        cores: int = 1,
+        session: SparkSession | None = None,
+    ) -> Comparison:
+        """The staged build and the followed one, or a table of somebody else's, at one position of the log.
+
+        `keys` says what keys and features are called in the table, by our names. A `session` that is given goes on.
+        """
+        _need_spark()
+        from leftfold.replay.comparing import CompareOptions, Comparing
+        from leftfold.spark.scanning import bounded
+        from leftfold.spark.session import build_session
+
+        options = CompareOptions(_moment(at), against, keys or {}, tolerance, top)
+        comparing = Comparing(self._supervise(views=()), self.standings, self.log[0], self.catalog.view(view), options)
+        if session is not None:
+            return comparing.run(session)
+        own = build_session(
+            bounded(self.spark, cores),
+            application=f"leftfold compare {view}",
+            log_file=self.log_directory / f"compare-{view}.log",
+            lake=True,
+        )
+        try:
+            return comparing.run(own)
+        finally:
+            own.stop()
+
+    def promote(self, view: str, *, keep: Duration = "24h", behind: int | None = None) -> Standing:
+        """Readers move to the staged build at once; the one they leave is kept, and can take them back."""
+        from leftfold.replay import moving
+
+        most = moving.BEHIND if behind is None else behind
+        kept = max(micros(keep, option="keep"), MINUTE)
+        return moving.promote(self.catalog.view(view).name, self.standings, keep=kept, most_behind=most)
+
+    def rollback(self, view: str) -> Standing:
+        """Readers go back to the build that they left at the last promote."""
+        from leftfold.replay import moving
+
+        return moving.roll_back(self.catalog.view(view).name, self.standings)
+
+    @cached_property
+    def standings(self) -> Standings:
+        """Which builds of each view readers follow, could follow, and did follow."""
+        from leftfold.store.standings import Standings
+
+        return Standings(self.online.url.get_secret_value(), self.profile.namespace)
+
+    def archives(self, *, session: SparkSession | None = None) -> Archives:
+        """The archives of topics that have one; use it in a `with` block. Spark starts when something is asked."""
+        _need_spark()
+        from leftfold.replay.archives import Archives
+        from leftfold.spark.session import build_session
+
+        def start() -> SparkSession:
+            log_file = self.log_directory / "archive.log"
+            return build_session(self.spark, application=f"leftfold {self.name} archive", log_file=log_file, lake=True)
+
+        locks = self.state / self.profile.name / "locks"
+        return Archives(self.catalog, self.profile, self.lake, self.kafka, *self.log, locks, start, session)
+
+    def training_set(
+        self,
+        labels: Any,
+        vector: type[Row] | str,
+        /,
+        *,
+        time: str,
+        keys: Mapping[str, str] | None = None,
+        as_of: AsOf = "log",
+        batch: str | Mapping[str, str] | None = None,
+        build: Mapping[str, str] | None = None,
+    ) -> TrainingSet:
+        """For each label the features of the vector at the moment in its column `time`, from the log.
+
+        `labels` is a DataFrame of Spark or pandas, or the path of a .parquet, .csv or .jsonl. `keys` says which column
+        holds a view's key, where that is named otherwise: keys={"user_id": "uid"}. `as_of` is what counts as known:
+        "event" all that had happened, "log" what had been logged, "served" what readers of the store could get; for
+        that `batch` may name a column with the batch that a reader did get (`Row.provenance`; by view, if several), and
+        `build` the builds that they followed. Nothing is read before rows are asked for.
+        """
+        from leftfold.replay.training import Options, TrainingSet, vector_of
+
+        wanted = vector_of(vector, self.catalog)
+        batches = dict.fromkeys(wanted.views, batch) if isinstance(batch, str) else dict(batch or {})
+        options = Options(time, dict(keys or {}), as_of, batches, dict(build or {}))
+        return TrainingSet(labels, wanted, options, self._for_training())
+
+    def training_set_again(self, directory: str | Path) -> TrainingSet:
+        """The one that was written there, made once more from the same offsets; its `digest()` must be `expected`."""
+        from leftfold.replay.training import again
+
+        return again(str(directory), self._for_training())
+
+    def _for_training(self) -> Project:
+        _need_spark()
+        from leftfold.replay.training import Project
+        from leftfold.run.supervisor import Engines
+        from leftfold.spark.session import build_session, session_at_hand
+
+        def session(given: Any) -> SparkSession:
+            # With what reads Delta: of a free view the lake is its history.
+            return session_at_hand(given) or build_session(
+                self.spark,
+                application=f"leftfold {self.name}",
+                log_file=self.log_directory / "spark.log",
+                lake=True,
+            )
+
+        engines = Engines(self.kafka, self.online, *self.log)
+        return Project(self.catalog, self.profile, engines, self.lake, session)
+
     def view_statuses(self) -> list[ViewStatus]:
         """What each view has applied, and how far behind the log it is."""
         from leftfold.run.status import view_statuses
 
-        return view_statuses(self.catalog, self.profile, self.log[0], self.reader)
+        return view_statuses(self.catalog, self.profile, self.log[0], self.reader, self.standings)
 
     def why(
         self, view: str, /, *, at: datetime | None = None, watch: Callable[[int, int], None] | None = None, **key: Any

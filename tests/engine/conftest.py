@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from leftfold.local import cluster as local_cluster
+from leftfold.run import broom
 from leftfold.testing import TestCluster
 
 
@@ -36,3 +37,9 @@ def cluster(leftfold_cluster: TestCluster) -> Cluster:
 def spark(leftfold_spark: Any) -> Any:
     """For all tests that do not kill it."""
     return leftfold_spark
+
+
+@pytest.fixture
+def near_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All brokers share one clock here: tiles may close half a second after their last record."""
+    monkeypatch.setattr(broom, "CLOCK_SLACK", 500_000)

@@ -50,19 +50,20 @@ def make(root: Path, endpoints: Endpoints, namespace: str, streams: str = PAYMEN
     """A project whose profile names the cluster's engines, as a profile for production would."""
     root.mkdir(parents=True, exist_ok=True)
     (root / "streams.py").write_text(streams)
-    (root / "leftfold.toml").write_text(
-        f'''[project]
-name = "engine"
-declarations = ["streams.py"]
-
-[profile.local]
-namespace = "{namespace}"
-kafka = {{ bootstrap = "{endpoints.bootstrap}" }}
-registry = {{ url = "{endpoints.registry_url}" }}
-online = {{ url = "{endpoints.redis_url}" }}
-'''
-    )
+    (root / "leftfold.toml").write_text('[project]\nname = "engine"\ndeclarations = ["streams.py"]\n')
+    name_engines(root, endpoints, namespace)
     return leftfold.open(root)
+
+
+def name_engines(root: Path, endpoints: Endpoints, namespace: str) -> None:
+    """Give a project the profile "local" of its own."""
+    with (root / "leftfold.toml").open("a") as toml:
+        toml.write(
+            f'\n[profile.local]\nnamespace = "{namespace}"\n'
+            f'kafka = {{ bootstrap = "{endpoints.bootstrap}" }}\n'
+            f'registry = {{ url = "{endpoints.registry_url}" }}\n'
+            f'online = {{ url = "{endpoints.redis_url}" }}\n'
+        )
 
 
 def apply(app: leftfold.App) -> None:

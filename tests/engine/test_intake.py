@@ -24,7 +24,7 @@ from leftfold.kafka.rejects import Position
 from leftfold.spark.accept import judged
 from leftfold.spark.intake import IntakeTopics, intake_stream, refused, write_intake
 from leftfold.spark.redriven import redriven, with_redriven
-from leftfold.spark.source import Source, _records, read_range, unknown_schema_id
+from leftfold.spark.source import Source, read_range, records_of, unknown_schema_id
 from leftfold.spec.event import fields_of
 from leftfold.spec.features import FUTURE_TOLERANCE, nameless
 from tests.engine import projects
@@ -339,7 +339,7 @@ def spark_verdicts(app: leftfold.App, spark: Any, topic: str, values: list[bytes
         (source.topics[0], 0, n, b"k", None if v is None else bytearray(v), NOW, kind) for n, v in enumerate(values)
     ]
     shape = "topic string, partition int, offset long, key binary, value binary, timestamp timestamp, timestampType int"
-    records = _records(spark.createDataFrame(rows, shape), source, raw=True)
+    records = records_of(spark.createDataFrame(rows, shape), source, raw=True)
     found = {}
     for row in refused(records, source, app.catalog.topic(topic), names_of(app, topic)).collect():
         headers = {h.key: bytes(h.value).decode() for h in row.headers}

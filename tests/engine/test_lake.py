@@ -164,7 +164,7 @@ def test_commits_of_others_do_not_hide_the_end(fed: Fed) -> None:
     assert fed.feed() is None
     fed.expect_all()
     found = lake.position(fed.spark, fed.table)
-    assert lake._position_of_rows(fed.spark, fed.table).ends.keys() == found.ends.keys()
+    assert lake._position_of_rows(fed.spark, fed.table, 0).ends.keys() == found.ends.keys()
 
 
 def test_of_two_queries_one_is_refused(fed: Fed) -> None:

@@ -274,7 +274,7 @@ def test_members_of_a_group_are_seen_whatever_its_protocol(cluster: Cluster, too
             group = observed(cluster).groups[tools.name("readers")]
             return (group.state, group.members, group.owners) == ("STABLE", 2, {topic: 2})
 
-        projects.await_true(settled, timeout=60, what="both members")
+        projects.await_true(settled, timeout=180, what="both members")
 
 
 def test_a_project_as_it_is_applied_has_no_hazards(cluster: Cluster, tmp_path: Path) -> None:

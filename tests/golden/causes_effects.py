@@ -93,8 +93,8 @@ def repair_needs_history(tmp: Path) -> None:
         offsets_at=lambda topic, partitions, moment: {0: 500, 1: 120},
     )
     job = stand_in(definition=view.definition, sweeps=True)
-    source = stand_in(topics=("clicks",), partitions=(2,))
-    history(BUILD, job, source, admin, newest_event=1_768_000_000_000_000)
+    source = stand_in(topics=("clicks",), partitions=(2,), archives=())
+    history(stand_in(), BUILD, job, source, admin, newest_event=1_768_000_000_000_000, begins={})
 
 
 CAUSES: dict[str, Cause] = {

@@ -16,30 +16,32 @@ PACKAGE = Path(__file__).parents[2] / "src" / "leftfold"
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "clock": set(),
+    "ranges": set(),
     "settings": set(),
     "fold": {"errors"},
     "jars": {"errors"},
     "spec": {"errors", "clock", "fold"},
     "loading": {"errors", "spec"},
-    "kafka": {"errors", "clock", "fold", "settings", "spec"},
+    "kafka": {"errors", "clock", "ranges", "fold", "settings", "spec"},
     "store": {"errors", "clock", "fold", "spec"},
     "local": {"errors", "clock", "jars"},
     "plan": {"errors", "clock", "fold", "settings", "spec", "kafka"},
     "adopt": {"errors", "fold", "settings", "spec", "kafka"},
-    "spark": {"errors", "clock", "fold", "settings", "jars", "spec", "kafka", "store"},
+    "spark": {"errors", "clock", "ranges", "fold", "settings", "jars", "spec", "kafka", "store"},
     # plan: a probe applies a plan of its own, and measures the constants of the sizing model.
-    "run": {"errors", "clock", "fold", "settings", "spec", "kafka", "store", "plan", "spark"},
+    "run": {"errors", "clock", "ranges", "fold", "settings", "spec", "kafka", "store", "plan", "spark"},
+    "replay": {"errors", "clock", "ranges", "fold", "settings", "spec", "kafka", "store", "spark", "run"},
     "render": {"errors", "settings", "spec", "plan"},
     "project": {
-        *("errors", "clock", "fold", "settings", "jars", "spec", "loading"),
-        *("kafka", "store", "local", "plan", "adopt", "render", "spark", "run"),
+        *("errors", "clock", "ranges", "fold", "settings", "jars", "spec", "loading"),
+        *("kafka", "store", "local", "plan", "adopt", "render", "spark", "run", "replay"),
     },
     "notebook": {"errors", "fold", "spec"},
     "leftfold": {"errors", "spec", "project", "notebook"},  # the root's __init__: the public names
     "testing": {"settings", "spec", "local", "plan", "spark", "run", "project"},
     "cli": {
-        *("errors", "clock", "fold", "settings", "jars", "spec"),
-        *("kafka", "store", "local", "plan", "adopt", "render", "spark", "run", "project", "leftfold"),
+        *("errors", "clock", "ranges", "fold", "settings", "jars", "spec"),
+        *("kafka", "store", "local", "plan", "adopt", "render", "spark", "run", "replay", "project", "leftfold"),
     },
 }
 

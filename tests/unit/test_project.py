@@ -288,6 +288,7 @@ def test_the_memory_of_the_store_is_looked_at(
     engines = 'kafka = { bootstrap = "b:1" }\nregistry = { url = "http://r" }\nonline = { url = "redis://o" }\n'
     app = lf.open(make_project(f"{TOML}[profile.local]\n{engines}"))
     monkeypatch.setattr("leftfold.store.builds.followed_builds", lambda *_: iter(()))
+    monkeypatch.setattr("leftfold.store.builds.stored_builds", lambda *_: iter(()))
     monkeypatch.setattr("leftfold.store.memory.memory_in_use", {"redis://o": told}.__getitem__)
     monkeypatch.setattr("leftfold.plan.observe.observe_cluster", lambda *_: clusters.seen_cluster())
     registry = mock.Mock()

@@ -225,6 +225,10 @@ def _print_view(console: Console, view: ViewStatus) -> None:
     symbol = SYMBOLS["ok" if view.lag == 0 else "idle"]
     batch = "no batch yet" if view.batch == -1 else f"batch {view.batch}"
     console.print(f"{symbol} {view.view}: {counts}; {behind}; build {view.build}, {batch}", soft_wrap=True)
+    if view.staged is not None:
+        console.print(f"  staged: {view.staged}, which waits for leftfold promote {view.view}", soft_wrap=True)
+    if view.previous is not None and view.kept_until is not None:
+        console.print(f"  left: {view.previous}, kept until {view.kept_until:%Y-%m-%d %H:%M} UTC", soft_wrap=True)
 
 
 COMMANDS: tuple[click.Command, ...] = (up, down, status, logs, reset, doctor)

@@ -11,13 +11,17 @@ import click
 
 from leftfold import __version__, clock
 from leftfold.cli.adopt_verb import adopt
+from leftfold.cli.archive_verbs import archive
 from leftfold.cli.declare_verbs import check, init
 from leftfold.cli.local_verbs import COMMANDS as LOCAL
 from leftfold.cli.log_verbs import send
 from leftfold.cli.output import document, say
 from leftfold.cli.plan_verbs import apply, plan
+from leftfold.cli.rebuild_verbs import compare, promote, rebuild, rollback
 from leftfold.cli.reject_verbs import rejects
 from leftfold.cli.render_verbs import render
+from leftfold.cli.replay_verb import replay
+from leftfold.cli.training_verb import training_set
 from leftfold.cli.view_verbs import get, run
 from leftfold.cli.why_verb import why
 from leftfold.errors import LeftfoldError
@@ -38,7 +42,27 @@ def cli() -> None:
     """Declare events and features once; keep every view true to the log."""
 
 
-for command in (init, check, *LOCAL, adopt, plan, apply, render, send, run, get, why, rejects):
+for command in (
+    init,
+    check,
+    *LOCAL,
+    adopt,
+    plan,
+    apply,
+    render,
+    send,
+    run,
+    get,
+    why,
+    training_set,
+    rejects,
+    replay,
+    archive,
+    rebuild,
+    compare,
+    promote,
+    rollback,
+):
     cli.add_command(command)
 
 

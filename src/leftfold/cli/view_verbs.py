@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _SYMBOLS = {
     "starting": "…",
+    "reading history": "◀",
     "running": "▶",
     "repairing": "+",
     "waiting": "…",
@@ -71,7 +72,7 @@ def run(
     known = [p.view for p in supervisor.progress]
     if stray := set(fresh) - set(known):
         raise click.UsageError(f"--fresh {min(stray)}: it is not among what is to run ({', '.join(known)})")
-    _end_after_the_batch(supervisor.stop)
+    end_after_the_batch(supervisor.stop)
     started = clock.monotonic()
     with _metrics(metrics or app.profile.metrics, lambda: supervisor.progress):
         ended = supervisor.run(_json_lines()) if as_json else _with_table(supervisor.run)
@@ -101,7 +102,7 @@ def _metrics(address: str | None, progress: Callable[[], Sequence[Progress]]) ->
         server.close()
 
 
-def _end_after_the_batch(stop: Callable[[], None]) -> None:
+def end_after_the_batch(stop: Callable[[], None]) -> None:
     """The first SIGTERM or Ctrl-C is a request, the second is meant at once."""
 
     def request(number: int, _: object) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from leftfold.cli.output import document, json_option, people, profile_option
+from leftfold.cli.output import Moment, document, json_option, people, profile_option
 from leftfold.cli.view_verbs import parsed_key
 from leftfold.fold.expressions import from_micros
 
@@ -26,21 +26,10 @@ _PIPED_WIDTH = 160
 _MARKS = {"same": "✓", "different": "✗", "unknown": "?"}
 
 
-class _Moment(click.ParamType[datetime]):
-    name = "moment"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            self.fail(f"{value!r} is not a moment like 2026-03-01T12:00:00Z", param, ctx)
-        return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-
-
 @click.command()
 @click.argument("view")
 @click.argument("key", nargs=-1, required=True)
-@click.option("--at", type=_Moment(), metavar="MOMENT", help="For a past moment (ISO 8601; UTC unless it says so).")
+@click.option("--at", type=Moment(), metavar="MOMENT", help="For a past moment (ISO 8601; UTC unless it says so).")
 @click.option("--all", "everything", is_flag=True, help=f"Every tile and event, not only the newest {SHOWN}.")
 @profile_option
 @json_option

@@ -37,7 +37,7 @@ class Origin:
 
     topic: str
     lateness: int
-    log_time: Literal["broker", "producer"]
+    log_time: Literal["broker", "producer", "header"]
 
 
 Span = tuple[int | None, int, int | None]  # window, step, ttl: features of one span share their tiles

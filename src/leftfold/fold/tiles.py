@@ -42,8 +42,22 @@ def check_step(window: int, step: int, *, source: Source | None = None) -> int:
     return step
 
 
+# Between an hour and a day, and between 5 minutes and an hour, a cover of history would hold many tiles of one step.
+_RUNGS: tuple[int, ...] = tuple(sorted((*STEPS, 900 * SECOND, 14_400 * SECOND)))
+
+
 def floor(time: int, step: int) -> int:
     return time - time % step
+
+
+def ladder(finest: int, longest: int, lateness: int) -> tuple[int, ...]:
+    """Nested steps of tiles for a read of history, where any tile can be made: the first divides `finest`.
+
+    Single events are read for `lateness` and one first step more, so a first step far below the lateness gains
+    nothing; and none is longer than the `longest` window.
+    """
+    first = max(s for s in _RUNGS if s <= finest and (s <= max(lateness // 2, SECOND) or s == _RUNGS[0]))
+    return (first, *(s for s in _RUNGS if first < s <= longest))
 
 
 @dataclass(frozen=True, slots=True)

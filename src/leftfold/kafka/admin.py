@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # its stubs forget to re-export these
     AdminClient,
     AlterConfigOpType,
@@ -24,6 +24,7 @@ from leftfold.settings import Kafka
 TIMEOUT_S = 20.0
 LATEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call] # the library has no types here
 EARLIEST: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+NEWEST: Any = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
 # What brokers answer while a group's coordinator is being chosen, which the admin client does not wait for.
 MOVING = (
     KafkaError.NOT_COORDINATOR,
@@ -75,6 +76,18 @@ class Admin:
         """The offset after the last committed record of each partition."""
         wanted = {TopicPartition(topic, p): LATEST for p in range(partitions)}
         return {tp.partition: int(r.offset) for tp, r in self.each(self.client.list_offsets(wanted)).items()}
+
+    def stable_offsets(self, topic: str, partitions: int) -> dict[int, int]:
+        """The offset up to which every transaction has ended: a reader of committed records gets no further."""
+        wanted = {TopicPartition(topic, p): LATEST for p in range(partitions)}
+        asked = self.client.list_offsets(wanted, isolation_level=IsolationLevel.READ_COMMITTED)
+        return {tp.partition: int(r.offset) for tp, r in self.each(asked).items()}
+
+    def newest_times(self, topic: str, partitions: int) -> dict[int, int]:
+        """The largest timestamp of each partition that has records, µs."""
+        wanted = {TopicPartition(topic, p): NEWEST for p in range(partitions)}
+        found = self.each(self.client.list_offsets(wanted))
+        return {tp.partition: int(r.timestamp) * 1_000 for tp, r in found.items() if int(r.timestamp) >= 0}
 
     def start_offsets(self, topic: str, partitions: int) -> dict[int, int]:
         """The first offset that each partition still has."""

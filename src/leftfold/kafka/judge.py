@@ -45,7 +45,7 @@ def judged_bytes(
 
 def judged_fields(topic: Topic[Any], event: Mapping[str, Any], *, log_us: int, by_broker: bool) -> Verdict | None:
     """The same of an event as the algebra sees it: plain values, times in microseconds."""
-    if topic.log_time == "broker" and not by_broker:
+    if topic.log_time != "producer" and not by_broker:
         return _rejected(reasons.NOT_BY_BROKER)
     fields = fields_of(topic.event).values()
     for field in fields:

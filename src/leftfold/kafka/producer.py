@@ -208,11 +208,15 @@ def encoder_of(topic: Topic[Any], name: str, registry: SchemaRegistry) -> Encode
         return json_encoder(topic.event)
     schema_id = registry.id_of(subject_of(name), avro_schema(topic.event))
     if schema_id is None:
-        raise LogError(
-            "schema-not-registered",
-            f"the schema of {topic.event.__name__} is not registered for topic {name}",
-            why="a record is sent under a registered schema, so that every reader can decode it",
-            fix="leftfold apply --yes",
-            source=topic.source,
-        )
+        raise not_registered(topic, name)
     return avro_encoder(topic.event, schema_id)
+
+
+def not_registered(topic: Topic[Any], name: str) -> LogError:
+    return LogError(
+        "schema-not-registered",
+        f"the schema of {topic.event.__name__} is not registered for topic {name}",
+        why="a record is written under a registered schema, so that every reader can decode it",
+        fix="leftfold apply --yes",
+        source=topic.source,
+    )

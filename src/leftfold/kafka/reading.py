@@ -12,6 +12,7 @@ from leftfold.errors import LogError
 from leftfold.kafka.admin import TIMEOUT_S, unreachable
 from leftfold.kafka.scan import arrived
 from leftfold.settings import Kafka
+from leftfold.spec.first_log import header_of, log_time_of
 
 _NONE_THAT_LATE = -1  # librdkafka's word for "the end"
 
@@ -59,8 +60,11 @@ class LogReader:
                 raise self._failed(place.error)
         return {place.partition: None if place.offset == _NONE_THAT_LATE else place.offset for place in found}
 
-    def read(self, topic: str, ranges: Mapping[int, tuple[int, int]]) -> Iterator[Logged]:
-        """Records of each partition's range, its end excluded; in order within a partition."""
+    def read(self, topic: str, ranges: Mapping[int, tuple[int, int]], *, first_log: bool = False) -> Iterator[Logged]:
+        """Records of each partition's range, its end excluded; in order within a partition.
+
+        With `first_log` a copied record's log time is the one that its header says.
+        """
         left = {p: end for p, (start, end) in ranges.items() if start < end}
         self._consumer.assign([TopicPartition(topic, p, ranges[p][0]) for p in left])
         while left:
@@ -71,7 +75,7 @@ class LogReader:
                     continue
                 offset = cast(int, message.offset())
                 if not ended and offset < left[partition]:
-                    yield _logged(topic, message)
+                    yield _logged(topic, message, first_log=first_log)
                 if ended or offset + 1 >= left[partition]:
                     del left[partition]
                     self._consumer.incremental_unassign([TopicPartition(topic, partition)])
@@ -92,17 +96,25 @@ class LogReader:
         return unreachable(self._kafka.bootstrap, error.str())
 
 
-def _logged(topic: str, message: Message) -> Logged:
+def _logged(topic: str, message: Message, *, first_log: bool) -> Logged:
     kind, log_ms = message.timestamp()
+    log_us, by_broker = log_ms * 1_000, kind == TIMESTAMP_LOG_APPEND_TIME
+    if first_log:
+        log_us, by_broker = log_time_of(header_of(headers_of(message)), log_us, by_broker=by_broker)
     return Logged(
         topic,
         cast(int, message.partition()),
         cast(int, message.offset()),
-        log_ms * 1_000,
-        kind == TIMESTAMP_LOG_APPEND_TIME,
+        log_us,
+        by_broker,
         message.key(),
         message.value(),
     )
+
+
+def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
+    found: Any = message.headers() or []  # its annotation allows forms that only a producer takes
+    return list(found)
 
 
 def partition_of(key: bytes, partitions: int) -> int:

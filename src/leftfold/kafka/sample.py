@@ -82,7 +82,7 @@ def take_sample(
     deadline = clock.monotonic() + _SECONDS
     reader = LogReader(kafka)
     try:
-        for record in reader.read(topic, ranges):
+        for record in reader.read(topic, ranges, first_log=judge is not None and judge.first_log):
             tally.add(record)
             if clock.monotonic() > deadline:
                 break
@@ -117,6 +117,7 @@ class Judge:
 
     def __init__(self, topic: Topic[Any], schema_of: Callable[[int], str | None]) -> None:
         self._topic = topic
+        self.first_log = topic.log_time == "header"
         self._schema_of = cache(schema_of)
         self._is_avro = cache(self._parses)
         fields = fields_of(topic.event)

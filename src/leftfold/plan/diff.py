@@ -10,6 +10,7 @@ from leftfold.fold.durations import text
 from leftfold.kafka.observed import ObservedTopic
 from leftfold.kafka.registry import incompatible, subject_of
 from leftfold.plan import in_sync
+from leftfold.plan.abandoned import abandoned
 from leftfold.plan.asked import Asked
 from leftfold.plan.changes import ViewChange, changes_of
 from leftfold.plan.companions import Companion, check_names, check_owned_by_others, companions
@@ -31,7 +32,7 @@ from leftfold.spec.schema import avro_schema
 from leftfold.spec.topic import LogTime, Topic
 
 # Late is judged by when the log got a record: by a broker's clock, unless the topic declares to believe its producers.
-_STAMPED: dict[LogTime, str] = {"broker": "LogAppendTime", "producer": "CreateTime"}
+_STAMPED: dict[LogTime, str] = {"broker": "LogAppendTime", "producer": "CreateTime", "header": "LogAppendTime"}
 
 
 def plan(
@@ -74,6 +75,7 @@ def plan(
         if found is not None:
             readers = tuple(sorted(g.name for g in observed.cluster.groups.values() if name in g.positions))
             steps.append(DeleteTopic(name, found.id, found.records, readers))
+    steps += abandoned(catalog, profile, observed)
     problems += _check_limits(steps, observed, asked.constants)
     sizing = None
     try:
@@ -99,9 +101,11 @@ def _check_limits(steps: Sequence[Step], observed: Observed, constants: Constant
 
 def _changes(catalog: Catalog, profile: Profile, observed: Observed, sizing: Sizing | None) -> Iterator[ViewChange]:
     names = {n: profile.topic_name(n, external=t.external) for n, t in catalog.topics.items()}
+    archived = frozenset(n for n, t in catalog.topics.items() if t.archive)
     for name, view in catalog.views.items():
         if not isinstance(view.definition, View):
-            log = Log(observed.cluster, names, None if sizing is None else sizing.measured_rate(name))
+            rate = None if sizing is None else sizing.measured_rate(name)
+            log = Log(observed.cluster, names, rate, archived)
             yield changes_of(observed.builds, view.definition, log)
 
 
@@ -180,6 +184,7 @@ def _configs(topic: Topic[Any], name: str, profile: Profile, observed: Observed)
 def _create(topic: Topic[Any], name: str, profile: Profile, observed: Observed) -> CreateTopic:
     configs = tuple(sorted(_configs(topic, name, profile, observed).items()))
     kept = "compacted" if topic.retention is None else f"kept {text(topic.retention)}"
+    kept += ", archived" if topic.archive else ""
     return CreateTopic(name, topic.partitions, _replication(topic, profile), configs, kept, topic.log_time)
 
 
@@ -217,7 +222,8 @@ def _check_partitions(topic: Topic[Any], name: str, found: ObservedTopic) -> lis
             if shrink
             else "a key's partition depends on their number: its old and new records would lie in two partitions, "
             "without an order between them",
-            fix=f"declare partitions={found.partitions}, or a new topic with {topic.partitions} and move its producers",
+            fix=f"declare partitions={found.partitions}, or a new topic with partitions={topic.partitions} and "
+            f"log_time='header', and copy it there: leftfold replay {topic.name} --into NEW --follow",
             source=topic.source,
         )
     ]
@@ -242,7 +248,7 @@ def _check_stamps(topic: Topic[Any], name: str, owner: str, found: ObservedTopic
     wanted = _STAMPED[topic.log_time]
     if found.configs.get("message.timestamp.type") == wanted:
         return []
-    real = "producer" if topic.log_time == "broker" else "broker"
+    real = "broker" if topic.log_time == "producer" else "producer"
     return [
         LogError(
             "producer-time" if real == "producer" else "broker-time",

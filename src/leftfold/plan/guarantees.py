@@ -27,5 +27,7 @@ def _of_topics(view: DeclaredView) -> Iterator[str]:
     for topic in view.reading.topics:
         if topic.log_time == "producer":
             yield f"what is late in {topic.name} is judged by its producers' clocks, and so is which records count"
+        if topic.log_time == "header":
+            yield f"what is late in {topic.name} is judged by the first log times that its copied records carry"
         if topic.replication < 2:
             yield f"{topic.name} has one copy: what a broker loses, every store of the view loses with it"

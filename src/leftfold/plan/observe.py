@@ -42,6 +42,15 @@ class ObservedBuild:
 
 
 @dataclass(frozen=True)
+class StoredBuild:
+    """What the online store has something of, whether it can be read or not."""
+
+    view: str
+    id: str
+    role: str  # followed, staged, kept, running, left or other
+
+
+@dataclass(frozen=True)
 class ObservedStore:
     """The memory of the online store, in bytes."""
 
@@ -57,6 +66,7 @@ class Observed:
     builds: tuple[ObservedBuild, ...] = ()
     samples: dict[str, Sample] = field(default_factory=dict)  # of newest records, by the cluster's name of the topic
     store: ObservedStore | None = None  # None if it does not tell
+    stored: tuple[StoredBuild, ...] = ()
 
     @property
     def topics(self) -> dict[str, ObservedTopic]:
@@ -77,6 +87,7 @@ def observe(
     builds: Sequence[ObservedBuild] = (),
     also: Sequence[str] = (),
     store: ObservedStore | None = None,
+    stored: Sequence[StoredBuild] = (),
 ) -> Observed:
     """The topics of a project, those that Leftfold keeps beside them, and `also`, as the cluster names them."""
     names = {profile.topic_name(n, external=t.external): t for n, t in catalog.topics.items()}
@@ -88,7 +99,7 @@ def observe(
         subjects[subject] = _subject(topic, subject, registry)
     companions = [profile.topic_name(name) for name in companions_of(catalog)]
     cluster = observe_cluster(admin, kafka, [*names, *companions, *also])
-    return Observed(cluster, subjects, tuple(builds), store=store)
+    return Observed(cluster, subjects, tuple(builds), store=store, stored=tuple(stored))
 
 
 def _subject(topic: Topic[Any], subject: str, registry: SchemaRegistry) -> ObservedSubject:

@@ -6,7 +6,7 @@ A new build reads the log from its start, whatever its windows need: so counts a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from leftfold.fold.definition import Definition
@@ -68,6 +68,7 @@ class Log:
     cluster: ObservedCluster
     names: Mapping[str, str]  # from a declared topic to the cluster's name of it
     records_per_s: float | None = None  # what the view was measured to fold
+    archived: frozenset[str] = frozenset()  # declared topics with archive=True
 
     def rebuild(self, definition: Definition | Latest) -> Rebuild:
         found = {o.topic: self.cluster.topics.get(self.names.get(o.topic, o.topic)) for o in definition.origins}
@@ -78,8 +79,14 @@ class Log:
             back,
             records,
             None if rate is None else records / rate,
-            tuple(_history(name, topic, definition, back) for name, topic in found.items()),
+            tuple(self._told(name, _history(name, topic, definition, back)) for name, topic in found.items()),
         )
+
+    def _told(self, name: str, history: History) -> History:
+        """What the log lacks a stream cannot read; the archive may have it."""
+        if name not in self.archived or history.verdict == "complete":
+            return history
+        return replace(history, why=f"{history.why}; leftfold rebuild also reads what is archived")
 
 
 def reach(definition: Definition | Latest) -> int | None:

@@ -16,13 +16,15 @@ from leftfold.plan.steps import (
     DeleteTopic,
     Plan,
     RegisterSchema,
+    RemoveBuild,
     SetCompatibility,
     Step,
 )
 
 VERSION = 1
 _KINDS: dict[str, type[Step]] = {
-    kind.__name__: kind for kind in (CreateTopic, ConfigureTopic, DeleteTopic, SetCompatibility, RegisterSchema)
+    kind.__name__: kind
+    for kind in (CreateTopic, ConfigureTopic, DeleteTopic, SetCompatibility, RegisterSchema, RemoveBuild)
 }
 
 

@@ -187,7 +187,38 @@ class RegisterSchema:
         registry.register(self.subject, self.schema)
 
 
-Step = CreateTopic | ConfigureTopic | DeleteTopic | SetCompatibility | RegisterSchema
+@dataclass(frozen=True)
+class RemoveBuild:
+    """Of a view, with all that belongs to it, once nobody can come to need it."""
+
+    view: str
+    build: str
+    checkpoints: str | None  # where its checkpoint stays, if it is not on this machine
+
+    sign: ClassVar[str] = "-"
+
+    def __str__(self) -> str:
+        stays = f"; its checkpoint stays in {self.checkpoints}" if self.checkpoints else " and checkpoint"
+        return f"- build   {self.view} {self.build}   rows, receipts{stays}"
+
+    @property
+    def danger(self) -> str:
+        return "nobody reads it any more, and nobody can go back to it"
+
+    @property
+    def undo(self) -> str:
+        return f"declare {self.view} as it was, and leftfold rebuild {self.view}"
+
+    def done(self, observed: Observed) -> bool:
+        return self.basis(observed) is None
+
+    def basis(self, observed: Observed) -> Basis:
+        found = [b for b in observed.stored if (b.view, b.id) == (self.view, self.build)]
+        return {"role": found[0].role} if found else None
+
+
+Step = CreateTopic | ConfigureTopic | DeleteTopic | SetCompatibility | RegisterSchema | RemoveBuild
+Remove = Callable[[str, str], None]  # a view's build, from wherever it is
 
 
 @dataclass(frozen=True)
@@ -205,17 +236,24 @@ class Plan:
         return f"Plan: {signs.count('+')} to add, {signs.count('~')} to change, {signs.count('-')} to delete."
 
     def apply(
-        self, admin: Admin, registry: SchemaRegistry, before: Callable[[Step], None] = lambda _: None
+        self,
+        admin: Admin,
+        registry: SchemaRegistry,
+        before: Callable[[Step], None] = lambda _: None,
+        remove: Remove = lambda _view, _build: None,
     ) -> Iterator[Step]:
         """Do the steps, in the order in which they were shown, yielding each once it is done.
 
-        Each is safe to repeat, so an apply that died is finished by the next one.
+        Each is safe to repeat, so an apply that died is finished by the next one. `remove` does away with a build.
         """
         if self.problems:
             raise self.problems[0]
         for step in self.steps:
             before(step)
-            step.apply(admin, registry)
+            if isinstance(step, RemoveBuild):
+                remove(step.view, step.build)
+            else:
+                step.apply(admin, registry)
             yield step
 
 

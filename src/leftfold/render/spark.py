@@ -88,7 +88,9 @@ def spark_manifests(project: str, catalog: Catalog, profile: Profile, options: S
 
 def _check_profile(catalog: Catalog, profile: Profile, options: SparkOptions) -> None:
     """All that is missing, at once. What comes from a variable that is not set here is not judged."""
-    lakes = any(isinstance(sink, Lake) for view in catalog.views.values() for sink in view.sinks)
+    lakes = any(isinstance(sink, Lake) for view in catalog.views.values() for sink in view.sinks) or any(
+        topic.archive for topic in catalog.topics.values()
+    )
     has_conf = any(name in profile.spark.conf for name in _PARTITIONS)
     gone = "a pod's disk goes with the pod"
     wanted = [

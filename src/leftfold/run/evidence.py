@@ -13,6 +13,7 @@ from leftfold.fold.latest import Latest
 from leftfold.fold.values import entity_text
 from leftfold.kafka.decode import Decode
 from leftfold.kafka.reading import Logged, LogReader, partition_of
+from leftfold.spec.first_log import AHEAD
 from leftfold.spec.topic import Topic
 from leftfold.store.layout import ACCEPTED
 
@@ -89,7 +90,7 @@ class Search:
         for place in self._places:
             key = self.key_bytes(place.topic)
             mine = {r.partition: (r.start, r.end) for r in ranges if r.topic == place.topic.name}
-            for record in self._log.read(place.name, mine):
+            for record in self._log.read(place.name, mine, first_log=place.origin.log_time == "header"):
                 done += 1
                 if done % _WATCHED_EVERY == 0:
                     watch(done, total)
@@ -106,6 +107,8 @@ class Search:
         only = None if whole or key is None else partition_of(key, place.partitions)
         wanted = [p for p in place.applied if only is None or p == only]
         firsts = self._log.firsts(place.name, wanted)
+        if since is not None and place.origin.log_time == "header":
+            since -= AHEAD  # the log finds what it got since then, and a copy comes after its first log time
         starts = firsts if since is None else self._log.firsts(place.name, wanted, since)
         for partition in sorted(wanted):
             start, first, end = starts[partition], firsts[partition], place.applied[partition]
@@ -143,7 +146,7 @@ def outcome(definition: Definition | Latest, origin: Origin, record: Logged, fie
         return ACCEPTED if record.value is None or (fields is not None and _sound(definition, fields)) else "rejected"
     if fields is None or fields[definition.time] is None or not _sound(definition, fields):
         return "rejected"
-    if origin.log_time == "broker" and not record.by_broker:
+    if origin.log_time != "producer" and not record.by_broker:
         return "rejected"
     event_us: int = fields[definition.time]
     if event_us < record.log_us - origin.lateness:

@@ -11,7 +11,7 @@ from leftfold.errors import LeftfoldError
 from leftfold.store.layout import OUTCOMES, LedgerRow
 
 # What a view can be doing.
-STATES = ("starting", "running", "repairing", "waiting", "caught up", "stopped", "failed")
+STATES = ("starting", "reading history", "running", "repairing", "waiting", "caught up", "stopped", "failed")
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,24 @@ class Batch:
     def freshness_s(self) -> float:
         """How long its newest record took from the log into the store."""
         return max(0.0, (self.applied_at - self.newest_log) / 1e6)
+
+
+@dataclass(frozen=True)
+class History:
+    """How far a rebuild has read history, in offsets."""
+
+    done: int
+    total: int
+    seconds: float  # since it began
+
+    @property
+    def eta_s(self) -> float | None:
+        """How long the rest takes at this pace; None until there is one."""
+        return None if not self.done else self.seconds * (self.total - self.done) / self.done
+
+    def as_json(self) -> dict[str, Any]:
+        eta = self.eta_s
+        return {"done": self.done, "total": self.total, "eta_s": None if eta is None else round(eta, 1)}
 
 
 @dataclass
@@ -48,6 +66,7 @@ class Progress:
     restarts: int = 0  # after a failure, in this run
     repairs: int = 0  # of a store that had lost data
     pending: int = 0  # re-driven records whose tiles are still open
+    history: History | None = None  # of a rebuild
     _ledger: dict[str, int] = field(default_factory=dict)
     _before: dict[str, int] = field(default_factory=dict)
 
@@ -102,5 +121,6 @@ class Progress:
             "restarts": self.restarts,
             "repairs": self.repairs,
             "pending": self.pending,
+            "history": self.history.as_json() if self.history else None,
             "error": self.error.as_json() if self.error else None,
         }

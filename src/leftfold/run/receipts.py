@@ -1,13 +1,18 @@
 """Receipts: what a build has done with every offset, batch by batch, closed hours rolled up into one.
 
 Written after all stores of a batch, before Spark commits it. A batch that runs again writes its receipt again, under
-the same key. Ranges of consecutive receipts meet without gap or overlap.
+the same key. Ranges of consecutive receipts meet without gap or overlap. A rolled-up one still says when each of its
+batches was applied and where it ended, in a compact form: a training set of what was served needs that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import base64
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from typing import Any
 
 from leftfold.kafka.receipt_log import ReceiptLog
@@ -15,8 +20,19 @@ from leftfold.store.layout import DIGESTS, OUTCOMES, LedgerRow
 
 VERSION = 1
 _HOUR = 3_600_000_000
+# Text of the batches in one rolled-up receipt: with its ledger it stays below the megabyte that brokers take.
+_LARGEST_SERIES = 400_000
 
 Ranges = dict[str, dict[int, tuple[int, int]]]  # by topic as declared, and partition: from, up to and without
+
+
+@dataclass(frozen=True)
+class Applied:
+    """When the online store had a batch (µs), and where that ends, by topic as declared and partition."""
+
+    batch: int
+    online: int
+    ends: dict[str, dict[int, int]]
 
 
 @dataclass(frozen=True)
@@ -34,6 +50,7 @@ class Receipt:
     applied: dict[str, int]  # when each store had `last`, µs
     stores: dict[str, str]  # ids of the topics that were written
     redriven: int  # how far the re-driven records have taken effect
+    series: str | None = None  # of a rolled-up one: its batches, encoded; older releases did not keep them
 
     @property
     def key(self) -> str:
@@ -42,6 +59,12 @@ class Receipt:
     @property
     def ends(self) -> dict[str, dict[int, int]]:
         return {topic: {p: end for p, (_, end) in parts.items()} for topic, parts in self.ranges.items()}
+
+    def batches(self) -> list[Applied] | None:
+        """Each of them, in order; None if they are not known one by one."""
+        if self.first == self.last:
+            return [Applied(self.last, self.applied["online"], self.ends)]
+        return None if self.series is None else _decoded(self.series, self.first)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -57,6 +80,7 @@ class Receipt:
             "applied": self.applied,
             "stores": self.stores,
             "redriven": self.redriven,
+            **({} if self.series is None else {"batches": self.series}),
         }
 
     @classmethod
@@ -73,6 +97,7 @@ class Receipt:
             applied=document["applied"],
             stores=document["stores"],
             redriven=document["redriven"],
+            series=document.get("batches"),
         )
 
 
@@ -100,7 +125,47 @@ def rolled_up(receipts: Sequence[Receipt]) -> Receipt:
         records={outcome: sum(r.records[outcome] for r in receipts) for outcome in OUTCOMES},
         rows=sum(r.rows for r in receipts),
         digest=sum(r.digest for r in receipts) % DIGESTS,
+        series=_encoded(receipts),
     )
+
+
+def in_parts(receipts: Sequence[Receipt]) -> Iterator[Receipt]:
+    """Rolled up into one, or into several where one would hold more than a broker takes."""
+    whole = rolled_up(receipts) if len(receipts) > 1 else receipts[0]
+    if whole.series is None or len(whole.series) <= _LARGEST_SERIES:
+        yield whole
+        return
+    middle = len(receipts) // 2
+    yield from in_parts(receipts[:middle])
+    yield from in_parts(receipts[middle:])
+
+
+def _encoded(receipts: Sequence[Receipt]) -> str | None:
+    """Differences from batch to batch, by column, as JSON, compressed: a few bytes for each batch and partition."""
+    known = [receipt.batches() for receipt in receipts]
+    batches = [batch for some in known if some is not None for batch in some]
+    if None in known or not batches:
+        return None
+    places = sorted({(t, p) for batch in batches for t, parts in batch.ends.items() for p in parts})
+    columns = [[batch.online for batch in batches]]
+    for topic, partition in places:
+        # One that was added on the way ends at 0 before.
+        columns.append([batch.ends.get(topic, {}).get(partition, 0) for batch in batches])
+    steps = [[column[0], *(b - a for a, b in pairwise(column))] for column in columns]
+    document = json.dumps([[list(place) for place in places], steps], separators=(",", ":"))
+    return base64.b64encode(zlib.compress(document.encode(), 9)).decode()
+
+
+def _decoded(series: str, first: int) -> list[Applied]:
+    places, steps = json.loads(zlib.decompress(base64.b64decode(series)))
+    online, *ends = (list(accumulate(column)) for column in steps)
+    found = []
+    for number, moment in enumerate(online):
+        reached: dict[str, dict[int, int]] = {}
+        for (topic, partition), column in zip(places, ends, strict=True):
+            reached.setdefault(topic, {})[partition] = column[number]
+        found.append(Applied(first + number, moment, reached))
+    return found
 
 
 class Books:
@@ -132,10 +197,11 @@ class Books:
         closed = [r for _, r in sorted(self._single.items()) if _hour(r) < hour]
         if len(closed) < 2:
             return
-        whole = rolled_up(closed)
-        self._log.append(self._scope, [(whole.key, whole.as_json())])
-        self._log.append(self._scope, [(r.key, None) for r in closed])
-        for receipt in closed:
+        wholes = [whole for whole in in_parts(closed) if whole.first != whole.last]
+        covered = [r for r in closed if any(whole.first <= r.first <= whole.last for whole in wholes)]
+        self._log.append(self._scope, [(whole.key, whole.as_json()) for whole in wholes])
+        self._log.append(self._scope, [(r.key, None) for r in covered])
+        for receipt in covered:
             del self._single[receipt.first]
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from leftfold.kafka.admin import Admin
 from leftfold.run.broom import CLOCK_SLACK
-from leftfold.run.repair import starts_since
 from leftfold.spark.corrections import corrected, touched
-from leftfold.spark.redriven import redriven, with_redriven
-from leftfold.spark.source import Offsets, Source, read_range
+from leftfold.spark.history import over_history, read_history, starts_since
+from leftfold.spark.redriven import from_offsets, redriven, with_redriven
+from leftfold.spark.source import Offsets, Source
 from leftfold.spark.tiles import TilesJob
 
 if TYPE_CHECKING:
@@ -34,6 +34,17 @@ def in_place(records: DataFrame, session: SparkSession, source: Source, topic: s
     return with_redriven(records, redriven(session, source, topic, {0: until}), at_most=until)
 
 
+def everything(
+    session: SparkSession, source: Source, admin: Admin, topic: str | None, *, since: Offsets
+) -> DataFrame | None:
+    """All that has been re-driven so far of what lies from `since` on; None if nothing was."""
+    end = 0 if topic is None else admin.end_offsets(topic, 1)[0]
+    if topic is None or end <= admin.start_offsets(topic, 1)[0]:
+        return None
+    ((_, firsts),) = since.items()  # what several topics make has no such topic
+    return from_offsets(redriven(session, source, topic, {0: end}), firsts)
+
+
 def apply(
     session: SparkSession,
     source: Source,
@@ -42,14 +53,16 @@ def apply(
     *,
     topic: str,
     since: int,
+    begins: Offsets,
     ends: Offsets,
     number: int,
     closed: int,
-    write: Callable[[DataFrame, int], None],
+    write: Callable[[DataFrame, int], object],
 ) -> Done:
     """`ends` and `number` are of the last committed batch; tiles that end by `closed` are closed.
 
-    A tile of which the log no longer has every record is left as it is: it could only be made wrong.
+    `begins` is where the build began.
+    A tile of which neither log nor archive has every record is left as it is: it could only be made wrong.
     """
     end = admin.end_offsets(topic, 1)[0]
     if end <= since:
@@ -60,9 +73,14 @@ def apply(
     fresh = redriven(session, source, topic, {0: end}, starts={0: since})
     found = touched(fresh, job, closed)
     for oldest in found.days:
-        starts, lacking = starts_since(admin, source, oldest - job.definition.future - CLOCK_SLACK)
+        reached = oldest - job.definition.future - CLOCK_SLACK
+        starts, lacking = starts_since(session, source, admin, reached, begins)
         if not lacking:
-            records = in_place(read_range(session, source, starts, ends), session, source, topic, end)
-            write(corrected(records, fresh, job, number, since=oldest, closed=closed), number)
+
+            def written(starts: Offsets = starts, oldest: int = oldest) -> None:
+                records = in_place(read_history(session, source, starts, ends), session, source, topic, end)
+                write(corrected(records, fresh, job, number, since=oldest, closed=closed), number)
+
+            over_history(written)
             break
     return Done(since, found.open, found.closes) if found.open else Done(end)

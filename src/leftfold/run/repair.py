@@ -1,20 +1,31 @@
-"""What it takes to fill a store again from the log, up to where the checkpoint stands, while the stream waits."""
+"""What it takes to fill a store again from its past, up to where the checkpoint stands, while the stream waits."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from leftfold.errors import RunError
 from leftfold.fold.definition import Definition
 from leftfold.fold.durations import text
 from leftfold.kafka.admin import Admin
 from leftfold.run.broom import CLOCK_SLACK
+from leftfold.spark.history import starts_since
 from leftfold.spark.query import Job
 from leftfold.spark.source import Offsets, Source
 
+if TYPE_CHECKING:
+    from leftfold.spark.session import SparkSession
 
-def history(view: str, job: Job, source: Source, admin: Admin, *, newest_event: int) -> Offsets:
-    """Where the log must be read from to compute all that a read still reaches; refused if it no longer has that."""
+
+def history(
+    session: SparkSession, view: str, job: Job, source: Source, admin: Admin, *, newest_event: int, begins: Offsets
+) -> Offsets:
+    """Where history must be read from to compute all that a read still reaches; refused if that is no longer there.
+
+    `begins` is where the build began: a repair gives back what it held, not what was imported or archived before it.
+    """
     since = _needed_since(job, newest_event)
-    starts, lacking = starts_since(admin, source, since)
+    starts, lacking = starts_since(session, source, admin, since, begins)
     if _kept_for_ever(job):
         lacking = []
     if lacking:
@@ -29,21 +40,6 @@ def history(view: str, job: Job, source: Source, admin: Admin, *, newest_event: 
     return starts
 
 
-def starts_since(admin: Admin, source: Source, since: int | None) -> tuple[Offsets, list[str]]:
-    """From where to read what was logged since a moment (None: ever), and the partitions whose head may be gone."""
-    starts: Offsets = {}
-    lacking: list[str] = []
-    for topic, partitions in zip(source.topics, source.partitions, strict=True):
-        first = admin.start_offsets(topic, partitions)
-        if since is None:
-            starts[topic] = first
-        else:
-            found, ends = admin.offsets_at(topic, partitions, since), admin.end_offsets(topic, partitions)
-            starts[topic] = {p: ends[p] if at is None else max(at, first[p]) for p, at in found.items()}
-        lacking += [f"{topic}/{p}" for p, at in starts[topic].items() if 0 < first[p] == at]
-    return starts, lacking
-
-
 def _needed_since(job: Job, newest_event: int) -> int | None:
     """The log time from which records can lie in a tile that is still read; None: all of the log."""
     definition = job.definition
@@ -51,6 +47,8 @@ def _needed_since(job: Job, newest_event: int) -> int | None:
         return None
     if any(origin.log_time == "producer" for origin in definition.origins):  # not in the order of its time
         return None
+    # A copied record that is believed was first logged at most a minute after this log got it, which the slack covers:
+    # what the log got before that moment was first logged before it too.
     reach = max(step * ring for step, ring in definition.rings.items())
     return newest_event - reach - definition.future - CLOCK_SLACK
 

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from leftfold import clock
 from leftfold.errors import LeftfoldError, RunError
 from leftfold.kafka.registry import SchemaRegistry
 from leftfold.run.progress import Progress
+from leftfold.run.sources import learned
 from leftfold.spark.query import Query, Snapshot
-from leftfold.spark.source import Source, unknown_schema_id
+from leftfold.spark.source import Source
 
 if TYPE_CHECKING:
     from leftfold.spark.session import SparkSession
@@ -207,14 +207,16 @@ class RunningReader(Running):
         self._source = source
         self._registry = registry
 
+    @property
+    def source(self) -> Source:
+        return self._source
+
+    def learn(self, failure: str) -> bool:
+        """Whether a failure outside of its query tells of something that it has now read in."""
+        return self._learned(failure)
+
     def _learned(self, failure: str) -> bool:
-        schema_id = unknown_schema_id(failure)
-        if schema_id is None or schema_id in self._source.writer_schemas or schema_id in self._source.rejected_ids:
-            return False
-        schema = self._registry.schema(schema_id)
-        if schema is None:
-            self._source = replace(self._source, rejected_ids=self._source.rejected_ids | {schema_id})
-        else:
-            known = {**self._source.writer_schemas, schema_id: schema}
-            self._source = replace(self._source, writer_schemas=known)
-        return True
+        found = learned(self._source, self._registry, failure)
+        if found is not None:
+            self._source = found
+        return found is not None

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from typing import Any
 
+from leftfold.fold.expressions import from_micros
 from leftfold.kafka.admin import Admin
 from leftfold.settings import Profile
 from leftfold.spec.catalog import Catalog
 from leftfold.store.layout import OUTCOMES
 from leftfold.store.reader import Reader
+from leftfold.store.standings import Standings
 
 
 @dataclass(frozen=True)
@@ -19,13 +22,24 @@ class ViewStatus:
     batch: int | None
     records: dict[str, int]  # by outcome, over the life of the build
     lag: int | None  # offsets between what is applied and the end of the log; None without its topic
+    staged: str | None = None  # a build that waits for `promote`
+    previous: str | None = None  # the build that readers left at the last promote ...
+    kept_until: datetime | None = None  # ... and can go back to until then
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def view_statuses(catalog: Catalog, profile: Profile, admin: Admin, reader: Reader) -> list[ViewStatus]:
-    return [_status(name, catalog, profile, admin, reader) for name in catalog.views]
+def view_statuses(
+    catalog: Catalog, profile: Profile, admin: Admin, reader: Reader, standings: Standings
+) -> list[ViewStatus]:
+    found = []
+    for name in catalog.views:
+        status, builds = _status(name, catalog, profile, admin, reader), standings.of(name)
+        if (kept := builds.previous) is not None:
+            status = replace(status, previous=kept.build, kept_until=from_micros(kept.until))
+        found.append(replace(status, staged=builds.staged))
+    return found
 
 
 def _status(name: str, catalog: Catalog, profile: Profile, admin: Admin, reader: Reader) -> ViewStatus:

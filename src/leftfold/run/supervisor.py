@@ -19,11 +19,12 @@ from leftfold.errors import Source as Declared
 from leftfold.kafka.admin import Admin
 from leftfold.kafka.changelog import close as close_changelogs
 from leftfold.kafka.receipt_log import ReceiptLog
-from leftfold.kafka.registry import SchemaRegistry, subject_of
+from leftfold.kafka.registry import SchemaRegistry
 from leftfold.run.intake import RunningIntake
 from leftfold.run.lake import RunningLake
 from leftfold.run.progress import Progress
 from leftfold.run.running import Running
+from leftfold.run.sources import source_of
 from leftfold.run.view import Place, RunningView
 from leftfold.settings import Kafka, Online, Profile
 from leftfold.spark.checkpoint import set_aside
@@ -83,7 +84,7 @@ class Supervisor:
         self._options = options
         self._stop = threading.Event()
         self._receipts = ReceiptLog(engines.kafka, profile.topic_name(receipts_topic()))
-        self.views = [self._view(name) for name in options.views]
+        self.views = [self.view(name) for name in options.views]
         self._check_companions()
         self.helpers: list[Running] = [*self._intakes(), *self._lakes()]
 
@@ -117,7 +118,7 @@ class Supervisor:
                     self._profile.spark,
                     application=self._options.application,
                     log_file=self._options.log_file,
-                    lake=any(isinstance(one, RunningLake) for one in self.helpers),
+                    lake=self._needs_delta,
                 )
                 held.callback(session.stop)
                 held.callback(close_changelogs)
@@ -125,6 +126,8 @@ class Supervisor:
                 held.callback(self._end)
             for one in self._all:
                 one.prepare(session)  # all of them: what is refused is refused before anything starts
+            for view in self.views:  # a rebuild beside this may run the same build
+                held.enter_context(only_runner(self._options.locks, build_lock(view)))
             for one in self._all:
                 if one.name in self._options.fresh:
                     set_aside(session, one.checkpoint)
@@ -133,6 +136,12 @@ class Supervisor:
                 one.start(session, until_caught_up=self._options.until_caught_up)
             self._watch(look)
         return self.progress
+
+    @property
+    def _needs_delta(self) -> bool:
+        """Also where another application feeds the archive: a repair here reads it."""
+        lakes = any(isinstance(one, RunningLake) for one in self.helpers)
+        return lakes or any(topic.archive for topic in self._topics().values())
 
     def _is_ours(self, helper: Running, held: ExitStack) -> bool:
         """One application does it; another that reads the same topic leaves it to the first."""
@@ -157,12 +166,11 @@ class Supervisor:
                 one.poll()
             look(self.progress)
 
-    def _view(self, name: str) -> RunningView:
+    def view(self, name: str, *, staged: bool = False) -> RunningView:
+        """One view, not started. A `staged` build of it waits for `promote`."""
         declared = self._catalog.view(name)
-        source = self._source(declared.reading.topics, _fields(declared), who=name, at=declared.source)
+        source = self._source(declared.reading.topics, fields_read(declared), who=name, at=declared.source)
         changelog = self._profile.topic_name(changelog_topic(name)) if has_changelog(declared) else None
-        topics = declared.reading.topics
-        redriven = topics[0] if len(topics) == 1 and not topics[0].compacted else None
         place = Place(
             online_url=self._online_url,
             namespace=self._profile.namespace,
@@ -170,14 +178,24 @@ class Supervisor:
             log_file=str(self._options.log_file),
             receipts=self._receipts,
             changelog=changelog,
-            redrive=self._profile.topic_name(redrive_topic(redriven.name)) if redriven else None,
+            redrive=self.redrive_topic(declared),
             publish=self._publish,
+            staged=staged,
         )
         return RunningView(declared, source, place, admin=self._engines.admin, registry=self._engines.registry)
 
+    def reading(self, declared: DeclaredView, fields: frozenset[str]) -> Source:
+        """The topics of a view, of which these fields are decoded."""
+        return self._source(declared.reading.topics, fields, who=declared.name, at=declared.source)
+
+    def redrive_topic(self, declared: DeclaredView) -> str | None:
+        """Where records of the view's topic are re-driven; None for a view that reads several or a table."""
+        topics = declared.reading.topics
+        redriven = topics[0] if len(topics) == 1 and not topics[0].compacted else None
+        return self._profile.topic_name(redrive_topic(redriven.name)) if redriven else None
+
     def _intakes(self) -> Iterator[RunningIntake]:
-        read = {t.name: t for name in self._options.views for t in self._catalog.view(name).reading.topics}
-        for topic in read.values():
+        for topic in self._topics().values():
             late = None if topic.compacted else self._profile.topic_name(late_topic(topic.name))
             names = IntakeTopics(self._profile.topic_name(rejects_topic(topic.name)), late)
             yield RunningIntake(
@@ -189,6 +207,13 @@ class Supervisor:
                 admin=self._engines.admin,
                 registry=self._engines.registry,
             )
+
+    def _topics(self) -> dict[str, Topic[Any]]:
+        """Those that are read; in a run of all views also those that are only archived."""
+        read = {t.name: t for name in self._options.views for t in self._catalog.view(name).reading.topics}
+        if set(self._options.views) == set(self._catalog.views):
+            read |= {name: topic for name, topic in self._catalog.topics.items() if topic.archive}
+        return read
 
     def _lakes(self) -> Iterator[RunningLake]:
         for name in self._options.views:
@@ -208,32 +233,17 @@ class Supervisor:
                     )
 
     def _source(self, topics: Sequence[Topic[Any]], fields: frozenset[str], *, who: str, at: Declared) -> Source:
-        physical = [self._profile.topic_name(t.name, external=t.external) for t in topics]
-        partitions = self._engines.admin.partitions(physical)
-        schemas: dict[int, str] = {}
-        for topic, topic_name in zip(topics, physical, strict=True):
-            found = self._engines.registry.versions(subject_of(topic_name)) if topic.format == "avro" else {}
-            schemas |= found
-            if topic_name not in partitions or (topic.format == "avro" and not found):
-                lacks = "has no schema" if topic_name in partitions else "does not exist"
-                raise RunError(
-                    "not-applied",
-                    f"{who} reads topic {topic_name}, which {lacks}",
-                    why="a view needs its topic and the schema of its records",
-                    fix="ask the topic's owner to create it with a schema"
-                    if topic.external
-                    else "leftfold apply --yes",
-                    source=at,
-                )
-        return Source(
-            topics=tuple(physical),
-            partitions=tuple(partitions[p] for p in physical),
-            kafka=self._engines.kafka,
-            event=topics[0].event,
-            fields=fields,
-            format=topics[0].format,
-            writer_schemas=schemas,
-            most_offsets=self._profile.spark.most_offsets,
+        engines = self._engines
+        return source_of(
+            topics,
+            fields,
+            profile=self._profile,
+            kafka=engines.kafka,
+            lake=self._options.lake,
+            admin=engines.admin,
+            registry=engines.registry,
+            who=who,
+            at=at,
         )
 
     def _check_companions(self) -> None:
@@ -258,11 +268,16 @@ class Supervisor:
         return self._engines.online.url.get_secret_value()
 
 
-def _fields(declared: DeclaredView) -> frozenset[str]:
+def fields_read(declared: DeclaredView) -> frozenset[str]:
     """What is decoded of a record: what the view reads, or all of it where a person's function decides that."""
     if isinstance(declared.definition, View) or declared.reading.stream is not None:
         return frozenset(fields_of(declared.reading.topics[0].event))
     return frozenset(declared.definition.fields())
+
+
+def build_lock(view: RunningView) -> str:
+    """Of one definition of a view: a rebuild runs another one beside the live view."""
+    return f"{view.name}@{view.definition.fingerprint}"
 
 
 @contextmanager
@@ -275,8 +290,8 @@ def only_runner(locks: Path, view: str) -> Iterator[None]:
         except BlockingIOError as error:
             raise RunError(
                 "already-running",
-                f"another process runs {view}",
+                f"another process runs {view.partition('@')[0]}",
                 why="two runs on one checkpoint would undo each other's commits",
-                fix=f"stop the other one, or leave {view} out with --views",
+                fix=f"stop the other one, or leave {view.partition('@')[0]} out with --views",
             ) from error
         yield

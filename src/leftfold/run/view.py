@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -23,9 +24,11 @@ from leftfold.run.progress import Batch
 from leftfold.run.receipts import Books, Receipt, counted
 from leftfold.run.running import BatchRefusedError, RunningReader
 from leftfold.spark.changelog import write_changelog, write_changelog_rows
-from leftfold.spark.checkpoint import Standing, batch_offsets, drop_foreign_snapshots, standing
+from leftfold.spark.checkpoint import Standing, batch_offsets, drop_foreign_snapshots, past_in, standing
 from leftfold.spark.free import NOT_UNIQUE, FreeJob
+from leftfold.spark.history import over_history, read_history
 from leftfold.spark.jobs import job_of
+from leftfold.spark.past import NOT_CLOSED, Frozen, Past
 from leftfold.spark.query import Job, Query, Snapshot, start_query
 from leftfold.spark.recompute import lifetime_from, recomputed, recomputing
 from leftfold.spark.sink import (
@@ -39,10 +42,11 @@ from leftfold.spark.sink import (
     kept,
     write_online,
 )
-from leftfold.spark.source import Offsets, Source, read_range
+from leftfold.spark.source import Offsets, Source
 from leftfold.spark.tiles import TilesJob
 from leftfold.spec.catalog import DeclaredView
-from leftfold.store.layout import OUTCOMES, Build, LedgerRow, row_ttl_s
+from leftfold.spec.free import View
+from leftfold.store.layout import DIGESTS, OUTCOMES, Build, LedgerRow, row_ttl_s
 from leftfold.store.writer import BuildWriter
 
 if TYPE_CHECKING:
@@ -66,6 +70,7 @@ class Place:
     changelog: str | None  # the topic, as the cluster names it, if the view has one
     redrive: str | None  # where records of its topic are re-driven; None for a view that reads several or a table
     publish: Callable[[], None]  # whatever else the store holds for readers
+    staged: bool = False  # the build waits for `promote`
 
 
 class RunningView(RunningReader):
@@ -82,13 +87,17 @@ class RunningView(RunningReader):
         self._place = place
         self._admin = admin
         self._lateness = max(origin.lateness for origin in declared.reading.origins)
+        self._back = broom.steps_back(declared.reading.origins)
         self._delay = broom.first_delay(self._lateness)
         self._newest_log: dict[tuple[str, int], int] = {}  # by topic and partition: the log time that has been read
         self._ends: tuple[int, Offsets] | None = None  # the last batch written, and where it ends
         self._ledger: dict[str, LedgerRow] = {}  # as the store has it, at batch _applied
         self._applied = -1
+        self._past: Past | None = None  # what of the build was made by a scan of history
+        self._passed = False  # the stream is past what that has read
         self._receipt: Receipt | None = None  # of the last batch before the one at hand
         self._redriven = 0
+        self._begins: Offsets = {}  # where the build began
         self._redrive_due = 0.0  # no look at re-driven records before then
         self._changelog: Changelog | None = None
         self._scope = ".".join(part for part in ("leftfold", place.namespace, self.name) if part)
@@ -97,6 +106,8 @@ class RunningView(RunningReader):
         self._started = threading.Event()
         self._by_executors = False  # rows turned out too wide for the driver
         self._followed = False  # readers have been moved to this build
+        self._seen: str | None = None  # the build that readers followed when this was last looked at ...
+        self._was_followed = False  # ... and whether that has ever been this one
         self._looked = clock.monotonic()
 
     def prepare(self, session: SparkSession) -> None:
@@ -107,12 +118,34 @@ class RunningView(RunningReader):
         return self._job.definition
 
     @property
+    def known_fingerprint(self) -> str | None:
+        """Before it is compiled; None of a function, whose plan only Spark knows."""
+        return None if isinstance(self._declared.definition, View) else self._declared.fingerprint
+
+    @property
+    def tiles(self) -> TilesJob:
+        """The job of a view of windowed features, whole."""
+        assert isinstance(self._job, TilesJob), f"{self.name} has no tiles"
+        return replace(self._job, only=None)
+
+    @property
+    def admin(self) -> Admin:
+        return self._admin
+
+    @property
+    def redrive_topic(self) -> str | None:
+        return self._place.redrive
+
+    @property
     def checkpoint(self) -> str:  # type: ignore[override] # known only once the view is compiled
         """One per definition: a changed definition never continues another's state."""
         return f"{self._place.checkpoints}/{self.name}/{self.definition.fingerprint}"
 
     def close(self) -> None:
         self._shadow.close()
+        if self.progress.build is not None:
+            with suppress(StoreError):  # it then counts as running for a minute more
+                self._writer.rest()
 
     # Starting --------------------------------------------------------------------------------------------------
 
@@ -121,9 +154,11 @@ class RunningView(RunningReader):
         self._followed = False
         self.prepare(self._session)
         self._topic_ids = self._ids()
+        self._past = None
         found = standing(self._session, self.checkpoint)
         if found is not None:
             self._open(found.id)
+            self._take_over_from(found)
             self._go_on(found)
             drop_foreign_snapshots(self._session, self.checkpoint, found.committed)
         query = start_query(
@@ -134,6 +169,7 @@ class RunningView(RunningReader):
             checkpoint=self.checkpoint,
             on_batch=self._on_batch,
             until_caught_up=self._until_caught_up,
+            starts=self._past.frozen.starts if self._past else None,
         )
         if found is None:
             self._open(query.checkpoint_id)
@@ -158,7 +194,26 @@ class RunningView(RunningReader):
             # Compaction moves no first offset: if one has moved, somebody deleted records.
             firsts = sum(self._admin.start_offsets(place.changelog, partitions).values())
             self._stores = {"changelog": f"{self._admin.topic_ids([place.changelog])[place.changelog]}@{firsts}"}
+        # A store that was emptied has forgotten this; a process that has seen it has not.
+        if place.staged and self._seen != build.id:
+            self._writer.stage()
+        elif self._was_followed and self._seen != build.id:
+            self._writer.hold()
+        self._writer.beat()
         self.progress.build = build.id
+
+    def _take_over_from(self, found: Standing) -> None:
+        """Where a scan made the closed tiles, the stream makes only the others; see `spark.past`."""
+        self._past = past_in(self._session, self.checkpoint)
+        if self._past is None or not isinstance(self._job, TilesJob):
+            return
+        frozen = self._past.frozen
+        self._job = replace(self._job, only=frozen.open(self._source.topics))
+        self._passed = found.committed >= 0 and frozen.passed_by(self._offsets(found.committed))
+        if not self._passed:
+            # What it reads again was logged since the oldest cut: no partition is further behind another than that.
+            spread = clock.now_us() - min(frozen.cuts.values()) + self._job.definition.future + broom.CLOCK_SLACK
+            self._delay = max(self._delay, broom.first_delay(self._lateness) + spread)
 
     def _tell_of_change(self) -> None:
         """A build without a checkpoint beside one that readers follow: the definition changed, or it starts afresh."""
@@ -176,11 +231,12 @@ class RunningView(RunningReader):
         receipts = self._books.read()
         newest = receipts[-1] if receipts else None
         planned = newest is not None and newest.last <= found.planned
-        offsets = self._declared_offsets(self._offsets(newest.last)) if newest and planned else None
+        offsets = self._declared_offsets(self._reached(newest.last)) if newest and planned else None
         reconcile.check_receipts(self.name, found, receipts, offsets)
         reconcile.check_topics(self.name, newest, self._topic_ids)
         self._check_history(found.committed)
         self._receipt = next((r for r in receipts if r.last == found.committed), None)
+        self._begins = self._first_offsets(receipts)
         self._redriven = self._receipt.redriven if self._receipt else 0
         mark = self._check_ahead(found)
         if self._receipt is not None:
@@ -214,17 +270,26 @@ class RunningView(RunningReader):
         """Compute everything a read reaches anew, up to the last committed batch, into the stores that lack it."""
         self.progress.state = "repairing"
         newest = max((row.newest_event for row in receipt.ledger), default=0)
-        starts = repair.history(self.name, self._job, self._source, self._admin, newest_event=newest)
-        records = read_range(self._session, self._source, starts, self._offsets(receipt.last))
-        packed = recomputed(records, self._job, receipt.last, newest_event=newest)
-        if receipt.redriven and self._place.redrive is not None:
-            all_of_it = redrive.in_place(records, self._session, self._source, self._place.redrive, receipt.redriven)
-            packed = lifetime_from(packed, recomputed(all_of_it, self._job, receipt.last, newest_event=newest))
-        with recomputing(self.name):
+        job = self.tiles if isinstance(self._job, TilesJob) else self._job
+        starts = repair.history(
+            self._session, self.name, job, self._source, self._admin, newest_event=newest, begins=self._begins
+        )
+
+        def filled() -> None:
+            records = read_history(self._session, self._source, starts, self._reached(receipt.last))
+            packed = recomputed(records, job, receipt.last, newest_event=newest)
+            if receipt.redriven and self._place.redrive is not None:
+                every = redrive.in_place(records, self._session, self._source, self._place.redrive, receipt.redriven)
+                packed = lifetime_from(packed, recomputed(every, job, receipt.last, newest_event=newest))
             # The changelog may hold the batch that is to run again, which is as new as this.
             self._rewrite(packed, max(receipt.last, mark), online=online, changelog=changelog)
+
+        with recomputing(self.name):
+            over_history(filled)
         if online:
             self._writer.restore(receipt.last, receipt.ledger)
+            if self._past is not None:
+                self._writer.tell_history(passed=self._passed)
             self._place.publish()
         if changelog:
             self._receipt = replace(receipt, stores={**receipt.stores, **self._stores})
@@ -236,6 +301,8 @@ class RunningView(RunningReader):
         if self._place.redrive is None or not isinstance(self._job, TilesJob):
             return
         ends = self._offsets(receipt.last)
+        if self._past is not None and not self._passed:
+            return  # what the stream reads again would take the place of a corrected tile
         closed = self._frontier(ends) - self._lateness - broom.CLOCK_SLACK
         with recomputing(self.name):
             done = redrive.apply(
@@ -245,6 +312,7 @@ class RunningView(RunningReader):
                 self._admin,
                 topic=self._place.redrive,
                 since=self._redriven,
+                begins=self._begins,
                 ends=ends,
                 number=receipt.last,
                 closed=closed,
@@ -258,16 +326,39 @@ class RunningView(RunningReader):
             self._receipt = replace(receipt, redriven=done.until)
             self._books.write(self._receipt)
 
-    def _rewrite(self, packed: DataFrame, number: int, *, online: bool = True, changelog: bool = True) -> None:
+    def reserve(self, checkpoint_id: str) -> None:
+        """Stage a build whose checkpoint is still to be made, under this id."""
+        self._open(checkpoint_id)
+        self._writer.stage(anew=True)
+
+    def write_history(self, frozen: Frozen, rows: DataFrame) -> Past:
+        """What a scan of history made, as if batch 0 had written it. Doing it again changes nothing."""
+        self.reserve(frozen.id)
+        written = self._rewrite(rows, 0)
+        assert written is not None
+        self._writer.tell_history(passed=False)
+        return Past(frozen, written.ledger, written.tiles, written.digest)
+
+    def beat(self) -> None:
+        """Say that its build is being made."""
+        if self.progress.build is not None:
+            self._writer.beat()
+
+    def _rewrite(
+        self, packed: DataFrame, number: int, *, online: bool = True, changelog: bool = True
+    ) -> Written | None:
         """Rows that were computed anew, into stores that have had this batch of the changelog."""
-        output = kept(packed)
+        both = online and changelog and self._changelog is not None
+        output = kept(packed) if both else Output(packed)
+        written = None
         try:
             if online:
-                write_online(output, self._target)
+                written = write_online(output, self._target)
             if changelog and self._changelog is not None:
                 write_changelog(output.packed, self._changelog, number, repair=True)
         finally:
             output.release()
+        return written
 
     def _frontier(self, ends: Offsets) -> int:
         """No record that is still to be read was logged before this moment, give or take a clock."""
@@ -275,7 +366,7 @@ class RunningView(RunningReader):
         by_broker = all(origin.log_time == "broker" for origin in self._declared.reading.origins)
         if by_broker and not behind:
             return clock.now_us()
-        return min((self._newest_log[place] for place in behind or self._newest_log), default=0)
+        return min((self._newest_log[place] for place in behind or self._newest_log), default=0) - self._back
 
     # Batches ---------------------------------------------------------------------------------------------------
 
@@ -316,14 +407,15 @@ class RunningView(RunningReader):
         finally:
             output.release()
         before = self._receipt.ledger if self._receipt else ()
+        scanned = self._past if number == 0 else None  # what history made goes with the first batch
         receipt = Receipt(
             first=number,
             last=number,
             topics=self._topic_ids,
-            ranges=self._ranges(starts, ends),
+            ranges=self._ranges(*self._told(number, starts, ends)),
             records=counted(self._ledger.values(), before),
-            rows=written.tiles,
-            digest=written.digest,
+            rows=written.tiles + (scanned.rows if scanned else 0),
+            digest=(written.digest + (scanned.digest if scanned else 0)) % DIGESTS,
             ledger=tuple(self._ledger.values()),
             applied=applied,
             stores=self._stores,
@@ -332,7 +424,8 @@ class RunningView(RunningReader):
         self._books.write(receipt)
         self.at_step("receipt", number)
         self._receipt, self._ends = receipt, (number, ends)
-        self._shadow.publish(ends)
+        if not self._place.staged or self._seen == self.progress.build:  # the group is the followed build's
+            self._shadow.publish(ends)
         newest = max((row.newest_log for row in written.ledger), default=0)
         self.progress.applied(Batch(number, written.tiles, newest, applied["online"]), written.ledger)
 
@@ -347,6 +440,11 @@ class RunningView(RunningReader):
         if self._job.sweeps:
             self._guard(ends)
         self._writer.mark(number, written.ledger)
+        if self._past is not None and not self._passed:
+            if number == 0 and not self._writer.has_history():
+                raise self._lost()
+            self._passed = self._past.frozen.passed_by(ends)
+            self._writer.tell_history(passed=self._passed)
         self.at_step("online mark", number)
         self._applied = number
         self._ledger |= {row.name: row for row in written.ledger}
@@ -363,10 +461,12 @@ class RunningView(RunningReader):
         return Output(packed) if self._changelog is None else kept(packed)
 
     def _log(self, output: Output, changelog: Changelog, number: int) -> None:
+        # After a scan of history the mark of batch 0 is there already, and the batch's own rows are not.
+        again = number == 0 and self._past is not None
         if output.rows is None:
-            write_changelog(output.packed, changelog, number)
+            write_changelog(output.packed, changelog, number, repair=again)
         else:
-            write_changelog_rows(output.rows, changelog, number)
+            write_changelog_rows(output.rows, changelog, number, repair=again)
 
     def _small(self, starts: Offsets, ends: Offsets) -> bool:
         per_record = self._job.rows_per_record
@@ -378,6 +478,8 @@ class RunningView(RunningReader):
         return records * per_record + len(OUTCOMES) * sum(self._source.partitions) <= DRIVER_ROWS
 
     def _cumulative(self, number: int, ledger: tuple[LedgerRow, ...]) -> tuple[LedgerRow, ...]:
+        if self._past is not None:
+            return self._past.total(ledger, self._ledger)
         if self._job.cumulative:
             return ledger
         if self._applied == number:  # marked before a crash, and run again: it is counted already
@@ -392,7 +494,9 @@ class RunningView(RunningReader):
     def _guard(self, ends: Offsets) -> None:
         """Refuse the batch if its commit would let the watermark overtake records that are still to be read."""
         unread = self._unread(ends)
-        wider = broom.wider_delay(self._delay, lateness=self._lateness, newest_log=self._newest_log, unread=unread)
+        wider = broom.wider_delay(
+            self._delay, lateness=self._lateness, newest_log=self._newest_log, unread=unread, back=self._back
+        )
         if wider is not None:
             self._delay, self._again = wider, True
             raise BatchRefusedError("a partition is read far behind the others; the batch runs again, swept later")
@@ -417,6 +521,18 @@ class RunningView(RunningReader):
     def _offsets(self, batch: int) -> Offsets:
         return batch_offsets(self._session, self.checkpoint, batch)
 
+    def _reached(self, batch: int) -> Offsets:
+        """Where a batch ends, of what the build has had: history counts, however far the stream is."""
+        offsets = self._offsets(batch)
+        return self._past.frozen.reached(offsets) if self._past else offsets
+
+    def _told(self, number: int, starts: Offsets, ends: Offsets) -> tuple[Offsets, Offsets]:
+        """The offsets that a receipt is about: history's are the first batch's, whatever the stream reads again."""
+        if self._past is None:
+            return starts, ends
+        frozen = self._past.frozen
+        return frozen.firsts if number == 0 else frozen.reached(starts), frozen.reached(ends)
+
     def _declared_offsets(self, offsets: Offsets) -> Offsets:
         return {declared: offsets.get(topic, {}) for declared, topic, _ in self._topics}
 
@@ -427,6 +543,15 @@ class RunningView(RunningReader):
     def _ids(self) -> dict[str, str]:
         ids = self._admin.topic_ids(self._source.topics)
         return {declared: ids[topic] for declared, topic, _ in self._topics if topic in ids}
+
+    def _first_offsets(self, receipts: Sequence[Receipt]) -> Offsets:
+        """Where the build began in each partition, by the cluster's names."""
+        begins: Offsets = {topic: {} for _, topic, _ in self._topics}
+        for declared, topic, _ in self._topics:
+            for receipt in receipts:  # a partition may have been added on the way
+                for p, (start, _) in receipt.ranges.get(declared, {}).items():
+                    begins[topic].setdefault(p, start)
+        return begins
 
     def _check_history(self, committed: int) -> None:
         firsts = {topic: self._admin.start_offsets(topic, partitions) for _, topic, partitions in self._topics}
@@ -447,6 +572,9 @@ class RunningView(RunningReader):
         if clock.monotonic() - self._looked < _LOOK_AFTER_S or self._query is None or self._stopping.is_set():
             return
         self._looked = clock.monotonic()
+        self._writer.beat()
+        self._seen = self._writer.followed() or self._seen
+        self._was_followed = self._was_followed or self._seen == self.progress.build
         lost = self._writer.applied() < self._applied
         if (lost or self._redrive_waits()) and self._query.stop_if_idle():
             self._start()
@@ -463,7 +591,7 @@ class RunningView(RunningReader):
         self._follow()
 
     def _follow(self) -> None:
-        """Caught up: readers move to this build."""
+        """Caught up: readers move to this build, unless it waits for `promote`."""
         self._writer.activate()
         self._followed = True
 
@@ -478,6 +606,16 @@ class RunningView(RunningReader):
                 fix=f"leftfold run --fresh {self.name}",
             )
 
+    def _lost(self) -> StoreError:
+        """Only before the first receipt: after that a store that lost data is repaired."""
+        return StoreError(
+            "history-lost",
+            f"{self.name}: the store no longer holds what the rebuild has read from history",
+            why="it lost data, or was emptied, before the build's first batch was done",
+            state="the batch is not committed; readers follow the build that they followed",
+            fix=f"leftfold rebuild {self.name} --again reads history once more",
+        )
+
     def _stale(self, stale: StaleWriterError) -> StoreError:
         return StoreError(
             "store-ahead",
@@ -488,6 +626,16 @@ class RunningView(RunningReader):
         )
 
     def _explain(self, failure: str) -> RunError:
+        if NOT_CLOSED in failure:
+            return RunError(
+                "history-not-closed",
+                f"{self.name}: a record came for a tile that the rebuild had closed",
+                why="a broker's clock went back by more than a minute, or log times were changed",
+                state="the batch is not committed; this build cannot go on, and readers see it as it is",
+                fix=f"leftfold rebuild {self.name} --again reads history once more"
+                if self._place.staged
+                else f"leftfold run --fresh {self.name} reads the log again from its start into a new build",
+            )
         if NOT_UNIQUE in failure:
             key = failure.split(NOT_UNIQUE, 1)[1].split("\n", 1)[0].split(" SQLSTATE", maxsplit=1)[0]
             return RunError(

@@ -52,9 +52,9 @@ def formula(node: Node, values: Mapping[str, Column], kinds: Mapping[str, Kind])
     raise TypeError(f"not a derived feature: {derived.to_json(node)!r}")
 
 
-def entity(keys: tuple[Key, ...], prefix: str) -> Column:
-    """The same text as fold.values.entity_text."""
-    texts = [F.col(prefix + k.name).cast("string") for k in keys]
+def entity(keys: tuple[Key, ...], prefix: str, parts: Mapping[str, Column] | None = None) -> Column:
+    """The same text as fold.values.entity_text, of columns under `prefix`, or of `parts` by the keys' names."""
+    texts = [(F.col(prefix + k.name) if parts is None else parts[k.name]).cast("string") for k in keys]
     if len(texts) == 1:
         return texts[0]
     return F.concat(*(part for t in texts for part in (F.octet_length(t).cast("string"), F.lit(":"), t)))

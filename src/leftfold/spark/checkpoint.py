@@ -9,7 +9,14 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from leftfold import clock
+from leftfold.errors import RunError
+from leftfold.spark.past import Frozen, Past
 from leftfold.spark.source import Offsets
+
+# Files of ours in a checkpoint, and the directory beside it that becomes it.
+_PAST = "leftfold-past.json"
+_FROZEN = "leftfold-frozen.json"
+_BESIDE = ".rebuild"
 
 
 @dataclass(frozen=True)
@@ -31,6 +38,51 @@ def standing(session: SparkSession, checkpoint: str) -> Standing | None:
         _last(session, f"{checkpoint}/commits"),
         _last(session, f"{checkpoint}/offsets"),
     )
+
+
+def past_in(session: SparkSession, checkpoint: str) -> Past | None:
+    """What of the build was made by a scan of history; None if all of it is the stream's."""
+    files, path = _place(session, f"{checkpoint}/{_PAST}")
+    return Past.from_text(_text(session, f"{checkpoint}/{_PAST}")) if files.exists(path) else None
+
+
+def frozen_in(session: SparkSession, checkpoint: str) -> Frozen | None:
+    """A scan of history that was begun and not finished."""
+    files, path = _place(session, f"{checkpoint}{_BESIDE}/{_FROZEN}")
+    text = _text(session, f"{checkpoint}{_BESIDE}/{_FROZEN}") if files.exists(path) else ""
+    try:
+        return Frozen.from_json(json.loads(text))
+    except ValueError:  # there is none, or a death cut it short: then nothing was done with it
+        return None
+
+
+def freeze(session: SparkSession, checkpoint: str, frozen: Frozen) -> None:
+    """Write down what is about to be read, beside where the checkpoint will be: a run does not look there."""
+    drop_frozen(session, checkpoint)
+    _write(session, f"{checkpoint}{_BESIDE}/{_FROZEN}", json.dumps(frozen.as_json()))
+
+
+def drop_frozen(session: SparkSession, checkpoint: str) -> None:
+    files, path = _place(session, f"{checkpoint}{_BESIDE}")
+    files.delete(path, True)
+
+
+def create(session: SparkSession, checkpoint: str, id: str, past: Past | None = None) -> None:
+    """A checkpoint without a batch, under an id that is known before Spark starts. In one rename: there is all of it,
+    or none."""
+    beside = f"{checkpoint}{_BESIDE}"
+    if past is not None:
+        _write(session, f"{beside}/{_PAST}", past.as_text())
+    _write(session, f"{beside}/metadata", json.dumps({"id": id}))
+    files, path = _place(session, beside)
+    if not files.rename(path, _place(session, checkpoint)[1]):
+        raise RunError(
+            "checkpoint-not-made",
+            f"{beside} cannot be renamed to {checkpoint}",
+            why="something is there already, or the file system refuses it",
+            state="all rows of history are written; the build has no checkpoint, so nobody goes on with it",
+            fix=f"delete or rename {checkpoint}, then run the same command again",
+        )
 
 
 def _last(session: SparkSession, directory: str) -> int:
@@ -88,6 +140,13 @@ def set_aside(session: SparkSession, checkpoint: str) -> str | None:
     aside = f"{checkpoint}.{clock.now_us()}"
     files.rename(path, _place(session, aside)[1])
     return aside
+
+
+def _write(session: SparkSession, file: str, text: str) -> None:
+    files, path = _place(session, file)
+    stream = files.create(path, True)
+    _jvm(session).org.apache.commons.io.IOUtils.write(text, stream, "UTF-8")
+    stream.close()
 
 
 def _text(session: SparkSession, file: str) -> str:

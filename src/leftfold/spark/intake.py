@@ -19,7 +19,7 @@ from leftfold.fold.definition import Origin
 from leftfold.settings import Kafka
 from leftfold.spark.accept import judged, sound
 from leftfold.spark.catalyst import condition
-from leftfold.spark.source import Source, read_stream
+from leftfold.spark.source import Source, read_stream, records_of
 from leftfold.spec import reasons
 from leftfold.spec.event import EventField, fields_of
 from leftfold.spec.features import FUTURE_TOLERANCE, nameless
@@ -50,14 +50,24 @@ class IntakeTopics:
 
 def intake_stream(session: SparkSession, source: Source, topic: Topic[Any], names: IntakeTopics) -> DataFrame:
     """topic, key, value, headers: one row for every record of the topic that is not accepted."""
-    whole = replace(source, fields=frozenset(fields_of(topic.event)))
+    whole = _whole(source, topic)
     return refused(read_stream(session, whole, raw=True), whole, topic, names)
+
+
+def refused_of(records: DataFrame, source: Source, topic: Topic[Any], names: IntakeTopics) -> DataFrame:
+    """The same of one batch of records as Kafka has them."""
+    whole = _whole(source, topic)
+    return refused(records_of(records, whole, raw=True), whole, topic, names)
+
+
+def _whole(source: Source, topic: Topic[Any]) -> Source:
+    return replace(source, fields=frozenset(fields_of(topic.event)))
 
 
 def refused(records: DataFrame, source: Source, topic: Topic[Any], names: IntakeTopics) -> DataFrame:
     # Not a filter: Spark would push it below the projection, and decode each record once more for every field it names.
     bad = F.explode(F.when(F.col("outcome") != ACCEPTED, F.array(F.lit(True))))
-    seen = _with_outcome(records, topic).select("*", bad)
+    seen = with_outcome(records, topic).select("*", bad)
     rejects = F.lit(names.rejects)
     target = F.when(F.col("outcome") == "late", F.lit(names.late)).otherwise(rejects) if names.late else rejects
     headers = [
@@ -81,7 +91,8 @@ def write_intake(batch: DataFrame, kafka: Kafka) -> None:
     batch.write.format("kafka").options(**kafka.for_spark(), **_PRODUCER).save()
 
 
-def _with_outcome(records: DataFrame, topic: Topic[Any]) -> DataFrame:
+def with_outcome(records: DataFrame, topic: Topic[Any]) -> DataFrame:
+    """The records, of which all fields are decoded, with what becomes of each."""
     fields = fields_of(topic.event).values()
     required = [f.name for f in fields if not f.optional]
     kinds = {f.name: f.kind for f in fields if not f.repeated}
@@ -138,7 +149,7 @@ def _undecoded(source: Source) -> Iterator[tuple[Column, Column]]:
 
 def _flaws(topic: Topic[Any]) -> Iterator[tuple[Column, Column]]:
     """What an event breaks. The conditions of `accept`, one by one."""
-    if topic.log_time == "broker" and not topic.compacted:
+    if topic.log_time != "producer" and not topic.compacted:
         yield ~F.col("by_broker"), F.lit(reasons.NOT_BY_BROKER)
     fields = fields_of(topic.event).values()
     for field in fields:

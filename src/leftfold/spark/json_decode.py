@@ -79,17 +79,17 @@ def json_event(event: type[Event], only: Container[str]) -> Column:
             for f in fields
         ),
     ]
-    nothing = F.struct(*(F.lit(None).cast(_type(f)).alias(f.name) for f in fields))
+    nothing = F.struct(*(F.lit(None).cast(type_of(f)).alias(f.name) for f in fields))
     return F.when(reduce(and_, understood), F.struct(*(read[f.name].alias(f.name) for f in fields))).otherwise(nothing)
 
 
-def _type(field: EventField) -> DataType:
+def type_of(field: EventField) -> DataType:
     return ArrayType(_TYPES[field.kind]) if field.repeated else _TYPES[field.kind]
 
 
 def _written_type(field: EventField) -> DataType:
     if field.kind != "datetime":
-        return _type(field)
+        return type_of(field)
     return ArrayType(StringType()) if field.repeated else StringType()
 
 
@@ -102,12 +102,12 @@ def _read(field: EventField, written: Column, text: Column) -> Column:
     absent = written.isNull()
     if field.optional:  # here null is a value of its own, and only the names tell it from an absent one
         absent &= ~F.array_contains(F.json_object_keys(text), field.name)
-    return F.when(absent, _constant(field.default).cast(_type(field))).otherwise(value)
+    return F.when(absent, constant(field.default).cast(type_of(field))).otherwise(value)
 
 
-def _constant(value: Any) -> Column:
+def constant(value: Any) -> Column:
     if isinstance(value, list):
-        return F.array(*(_constant(v) for v in value))
+        return F.array(*(constant(v) for v in value))
     return F.timestamp_micros(F.lit(to_micros(value))) if isinstance(value, datetime) else F.lit(value)
 
 

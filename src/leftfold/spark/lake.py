@@ -1,14 +1,7 @@
 """The lake: every version of every row of a view, appended to a Delta table from its changelog by a query of its own.
 
-A commit to Delta costs over a second, so the lake is fed once a minute and never holds up the view. Each commit says
-in its `userMetadata` where in the changelog it ends, and the table alone decides what is written:
-
-- A batch is appended only if it starts where the table ends. One that the table already ends with is left out: it was
-  written before a crash. Anything else stops the query: another one writes to this table.
-- Commits are numbered, and the number is Delta's transaction version of one application id, whoever writes. Of two
-  queries that found the same end, Delta lets one commit: the other fails with a conflict, or finds that its number
-  was used. So a checkpoint may be lost or restored from a backup; a query without a fitting one starts at the end of
-  the table.
+A commit to Delta costs over a second, so the lake is fed once a minute and never holds up the view. How a batch is
+appended once, whatever became of the checkpoint, stands in `fed`.
 """
 
 from __future__ import annotations
@@ -24,7 +17,8 @@ from pyspark.sql import functions as F
 from leftfold.errors import LeftfoldError, RunError
 from leftfold.kafka.admin import Admin
 from leftfold.settings import Kafka
-from leftfold.spark.checkpoint import batch_offsets, set_aside, standing
+from leftfold.spark.checkpoint import batch_offsets, set_aside
+from leftfold.spark.fed import Ends, append, fits, follows, newest, quoted, told
 from leftfold.spark.query import Query
 
 # Delta's name for who writes: the same for every query, so that two of them are in each other's way.
@@ -33,14 +27,10 @@ _APPLICATION = "leftfold-lake"
 _RECORDS_PER_FILE = 500_000
 # More than a changelog takes in that time; a first read of a long one is cut into batches by it.
 _RECORDS_PER_SECOND = 500_000
-# Commits that others make (OPTIMIZE, VACUUM) stand between ours; beyond these the whole history is read.
-_LOOK_BACK = 20
 _COLUMNS = (
     "build string, entity string, field string, position bigint, batch bigint, value string, deleted boolean, "
     "logged timestamp, changelog_partition int, changelog_offset bigint"
 )
-
-Ends = dict[int, int]  # by partition of the changelog: the offset after the last one
 
 
 @dataclass(frozen=True)
@@ -50,15 +40,6 @@ class Position:
     sequence: int  # -1: none yet
     ends: Ends
     writer: str  # the query that made it
-
-
-def lake_settings() -> dict[str, str]:
-    """What a session needs for Delta, beside the jars of the set "lake"."""
-    return {
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.databricks.delta.snapshotPartitions": "2",  # tasks that read a table's log; 50 by default, for little
-    }
 
 
 def start_lake(
@@ -78,7 +59,7 @@ def start_lake(
     _make(own, table)
     found = position(own, table)
     starts = _starts(Admin(kafka), topic, view, found.ends)
-    if not _fits(own, checkpoint, topic, found.ends):
+    if not fits(own, checkpoint, topic, found.ends):
         set_aside(own, checkpoint)
     options = {
         **kafka.for_spark(),
@@ -113,22 +94,29 @@ def lake_rows(session: SparkSession, table: str) -> DataFrame:
     return rows.select("build", "entity", "field", "newest.*").where("not deleted").drop("deleted")
 
 
+def lake_at(session: SparkSession, table: str, version: int) -> DataFrame:
+    """Every version of every row, as far as the table had them at this version of it."""
+    return session.read.format("delta").option("versionAsOf", version).load(table)
+
+
+def lake_version(session: SparkSession, table: str) -> int:
+    """Its newest commit, whoever made it."""
+    return newest(session, table)[0]
+
+
 def position(session: SparkSession, table: str) -> Position:
     """Where the table ends."""
-    for limit in (f"LIMIT {_LOOK_BACK}", ""):
-        history = session.sql(f"DESCRIBE HISTORY {_quoted(table)} {limit}").select("version", "userMetadata")
-        ours = history.where("userMetadata like '{\"leftfold\"%'").orderBy(F.desc("version")).limit(1).collect()
-        if ours:
-            said = json.loads(ours[0]["userMetadata"])["leftfold"]
-            return Position(said["sequence"], {int(p): end for p, end in said["ends"].items()}, said["writer"])
-    return _position_of_rows(session, table)
+    version, said = newest(session, table)
+    if said is None:
+        return _position_of_rows(session, table, version)
+    return Position(said["sequence"], {int(p): end for p, end in said["ends"].items()}, said["writer"])
 
 
-def _position_of_rows(session: SparkSession, table: str) -> Position:
+def _position_of_rows(session: SparkSession, table: str, version: int) -> Position:
     """For a table whose history was cleaned: a partition ends after its last row, for ranges have no holes of rows."""
     rows = session.read.format("delta").load(table).groupBy("changelog_partition").agg(F.max("changelog_offset"))
     ends = {int(row[0]): int(row[1]) + 1 for row in rows.collect()}
-    return Position(_last_version(session, table), ends, "")
+    return Position(version, ends, "")  # Delta's own count is above every number that was used
 
 
 def continues(view: str, found: Ends, starts: Ends, ends: Ends, *, first: bool = False) -> bool:
@@ -136,11 +124,10 @@ def continues(view: str, found: Ends, starts: Ends, ends: Ends, *, first: bool =
 
     The first batch of a checkpoint may have partitions that the table does not know, from their first record on.
     """
-    if found == ends:
-        return False
-    if found == ({p: start for p, start in starts.items() if p in found} if first else starts):
-        return True
-    raise _taken(view, f"the table ends at {_told(found)} of the changelog, the batch starts at {_told(starts)}")
+    taken = follows(found, starts, ends, first=first)
+    if taken is None:
+        raise _taken(view, f"the table ends at {told(found)} of the changelog, the batch starts at {told(starts)}")
+    return taken
 
 
 @dataclass(frozen=True)
@@ -171,16 +158,12 @@ class _Feed:
 
     def _append(self, batch: DataFrame, starts: Ends, to: Position) -> None:
         records = sum(end - starts.get(p, 0) for p, end in to.ends.items())
-        said = {"leftfold": {"sequence": to.sequence, "ends": to.ends, "writer": to.writer}}
-        (
-            rows_of(batch)
-            .coalesce(max(1, records // _RECORDS_PER_FILE))
-            .write.format("delta")
-            .mode("append")
-            .option("txnAppId", _APPLICATION)
-            .option("txnVersion", to.sequence)  # one that is used already is left out by Delta, without a word
-            .option("userMetadata", json.dumps(said))
-            .save(self.table)
+        append(
+            rows_of(batch).coalesce(max(1, records // _RECORDS_PER_FILE)),
+            self.table,
+            application=_APPLICATION,
+            sequence=to.sequence,
+            said={"leftfold": {"sequence": to.sequence, "ends": to.ends, "writer": to.writer}},
         )
         if position(self.session, self.table) != to:
             raise _taken(self.view, f"commit {to.sequence} was made by another query")
@@ -215,7 +198,7 @@ def _header(name: str) -> str:
 
 
 def _make(session: SparkSession, table: str) -> None:
-    session.sql(f"CREATE TABLE IF NOT EXISTS {_quoted(table)} ({_COLUMNS}) USING delta PARTITIONED BY (build)")
+    session.sql(f"CREATE TABLE IF NOT EXISTS {quoted(table)} ({_COLUMNS}) USING delta PARTITIONED BY (build)")
 
 
 def _starts(admin: Admin, topic: str, view: str, ends: Ends) -> dict[str, int]:
@@ -226,35 +209,11 @@ def _starts(admin: Admin, topic: str, view: str, ends: Ends) -> dict[str, int]:
     if beyond:
         raise RunError(
             "lake-ahead",
-            f"{view}: the lake holds the changelog up to {_told(beyond)}, the topic {topic} ends before",
+            f"{view}: the lake holds the changelog up to {told(beyond)}, the topic {topic} ends before",
             why="the topic was deleted and made again, or the table belongs to another",
             fix="give the view another lake, or rename the table; the lake is then fed from the changelog's start",
         )
     return {str(p): ends.get(p, -2) for p in range(partitions)}
-
-
-def _fits(session: SparkSession, checkpoint: str, topic: str, ends: Ends) -> bool:
-    """Whether the checkpoint goes on where the table ends: with a batch that is written already, or the next."""
-    found = standing(session, checkpoint)
-    if found is None or found.planned < 0:
-        return True  # nothing to go on with
-    starts = batch_offsets(session, checkpoint, found.committed).get(topic, {})
-    if found.committed < 0:
-        starts = {p: start for p, start in starts.items() if p in ends}
-    return ends in (starts, batch_offsets(session, checkpoint, found.planned).get(topic, {}))
-
-
-def _last_version(session: SparkSession, table: str) -> int:
-    """Delta's own count: above every number that was used."""
-    return int(session.sql(f"DESCRIBE HISTORY {_quoted(table)} LIMIT 1").collect()[0]["version"])
-
-
-def _quoted(table: str) -> str:
-    return "delta.`" + table.replace("`", "``") + "`"
-
-
-def _told(ends: Ends) -> str:
-    return ", ".join(f"{p}:{end}" for p, end in sorted(ends.items())) or "its start"
 
 
 def _taken(view: str, why: str) -> RunError:

@@ -1,10 +1,13 @@
-"""The features of every entity at one moment, straight from its accepted events: the base of training sets.
+"""The features of every entity at one moment, straight from its accepted events, and how any partials become features.
 
-The same `Definition` and the same Catalyst as the live view, in one aggregation and without tiles. What it gives is
-what a read of the store would have given, to the last bit.
+The same `Definition` and the same Catalyst as the live view. What it gives is what a read of the store would have
+given, to the last bit. Which partials a feature is made of is the caller's: here of all events in one aggregation, in a
+training set of whole tiles and single events (`spark.as_of`).
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -18,19 +21,21 @@ from leftfold.spark.tiles import OWN, aggregate, values_of_texts
 
 _TYPES: dict[Kind, str] = {"string": "string", "int": "long", "float": "double", "bool": "boolean"}
 
+Partials = Callable[[Windowed, int], Column]  # of a feature, and a column's number: the merged partial
+
 
 def features_at(rows: DataFrame, definition: Definition, at: int) -> DataFrame:
     """entity, and every visible feature. `rows` are as `tiles.accepted` gives them.
 
     An entity without an event that any feature could reach has no row: there all is missing, or a default.
     """
-    starts = [None if f.window is None else floor(at - f.window, f.step) for f in definition.windowed]
+    starts = {f.name: None if f.window is None else floor(at - f.window, f.step) for f in definition.windowed}
     reached = F.col("event_us") < F.lit(at)
     if not definition.lifetime:
-        reached &= F.col("event_us") >= F.lit(min(start for start in starts if start is not None))
+        reached &= F.col("event_us") >= F.lit(min(start for start in starts.values() if start is not None))
     partials = {
         _partial(start, number): _within(start, definition.columns[number], ties=definition.stream is not None)
-        for feature, start in zip(definition.windowed, starts, strict=True)
+        for feature, start in zip(definition.windowed, starts.values(), strict=True)
         for number in feature.columns
     }
     folded = (
@@ -38,21 +43,36 @@ def features_at(rows: DataFrame, definition: Definition, at: int) -> DataFrame:
         .groupBy(entity(definition.keys, OWN).alias("entity"))
         .agg(*(made.alias(name) for name, made in partials.items()), F.max("event_us").alias("newest"))
     )
+    return finished(
+        folded,
+        definition,
+        lambda feature, number: F.col(_partial(starts[feature.name], number)),
+        at=F.lit(at),
+        kept=["entity"],
+    ).select("entity", *(F.col(f"f{i}").alias(name) for i, name in enumerate(definition.visible)))
+
+
+def finished(
+    folded: DataFrame, definition: Definition, partials: Partials, *, at: Column, kept: Sequence[str]
+) -> DataFrame:
+    """The columns `kept`, and the visible features as f0, f1, … in their order: a person may name one as he likes.
+
+    `folded` has the merged partials, all null for an entity without events, and `newest`, its newest event time.
+    """
     # A feature's own name may be anything, also that of another column here; and a hidden one's holds dots.
-    names = {feature.name: f"f{i}" for i, feature in enumerate(definition.features)}
+    names = {name: f"f{i}" for i, name in enumerate(definition.visible)}
+    names |= {f.name: f"h{i}" for i, f in enumerate(definition.features) if f.name not in names}
     kinds = definition.kinds()
-    by_name = dict(zip((f.name for f in definition.windowed), starts, strict=True))
     windowed = [
-        _or_default(f, _value(definition, f, by_name[f.name], at), kinds).alias(names[f.name])
-        for f in definition.windowed
+        _or_default(f, _value(definition, f, partials, at), kinds).alias(names[f.name]) for f in definition.windowed
     ]
-    table = folded.select("entity", *windowed)
+    table = folded.select(*kept, *windowed)
     known = {f.name: F.col(names[f.name]) for f in definition.features}
     for feature in definition.features:  # each after those that it is derived from
         if isinstance(feature, Derived):
             result = _or_default(feature, formula(feature.node, known, kinds), kinds)
             table = table.withColumn(names[feature.name], result)
-    return table.select("entity", *(known[name].alias(name) for name in definition.visible))
+    return table.select(*kept, *(names[name] for name in definition.visible))
 
 
 def _partial(start: int | None, number: int) -> str:
@@ -63,13 +83,13 @@ def _within(start: int | None, column: columns.Column, *, ties: bool) -> Column:
     return aggregate(column, ties=ties, within=None if start is None else F.col("event_us") >= F.lit(start))
 
 
-def _value(definition: Definition, feature: Windowed, start: int | None, at: int) -> Column:
-    value, *counts = (_final(definition.columns[number], F.col(_partial(start, number))) for number in feature.columns)
+def _value(definition: Definition, feature: Windowed, partials: Partials, at: Column) -> Column:
+    value, *counts = (_final(definition.columns[number], partials(feature, number)) for number in feature.columns)
     if counts:
         value = F.when(value.isNotNull(), value.cast("double") / counts[0].cast("double"))
     if feature.ttl is None:
         return value
-    alive = F.col("newest") >= F.lit(at - feature.ttl)
+    alive = F.col("newest") >= at - F.lit(feature.ttl)
     return F.when(alive, value).otherwise(_nothing(definition.columns[feature.columns[0]], mean=bool(counts)))
 
 
@@ -77,15 +97,16 @@ def _final(column: columns.Column, partial: Column) -> Column:
     """The same as fold.columns.final."""
     match column.aggregate:
         case "count":
-            return partial
+            return F.coalesce(partial, F.lit(0).cast("long"))
         case "distinct":  # merged with itself a sketch forgets how it was filled, see fold.sketches
             return F.coalesce(F.hll_sketch_estimate(F.hll_union(partial, partial)), F.lit(0).cast("long"))
         case "last_n":
-            return F.transform(values_of_texts(partial), lambda text: _read(text, column.kind))
+            texts = F.coalesce(partial, F.array().cast("array<string>"))
+            return F.transform(values_of_texts(texts), lambda text: read_as(text, column.kind))
         case "sum":
             return _sum(column, partial)
         case _:
-            return _read(partial, column.kind)
+            return read_as(partial, column.kind)
 
 
 def _nothing(column: columns.Column, *, mean: bool) -> Column:
@@ -93,8 +114,8 @@ def _nothing(column: columns.Column, *, mean: bool) -> Column:
     if column.aggregate in ("count", "distinct"):
         return F.lit(0).cast("long")
     if column.aggregate == "last_n":
-        return F.array().cast(f"array<{_type(column.kind)}>")
-    return F.lit(None).cast("double" if mean else _type(column.kind))
+        return F.array().cast(f"array<{type_of(column.kind)}>")
+    return F.lit(None).cast("double" if mean else type_of(column.kind))
 
 
 def _sum(column: columns.Column, units: Column) -> Column:
@@ -106,13 +127,14 @@ def _sum(column: columns.Column, units: Column) -> Column:
     return F.when(known, F.concat(units.cast("string"), F.lit(f"E-{column.scale}")).cast("double"))
 
 
-def _read(value: Column, kind: Kind) -> Column:
-    return F.timestamp_micros(value.cast("long")) if kind == "datetime" else value.cast(_type(kind))
+def read_as(value: Column, kind: Kind) -> Column:
+    """A plain value as a person reads it."""
+    return F.timestamp_micros(value.cast("long")) if kind == "datetime" else value.cast(type_of(kind))
 
 
-def _type(kind: Kind) -> str:
+def type_of(kind: Kind) -> str:
     return "timestamp" if kind == "datetime" else _TYPES[kind]
 
 
 def _or_default(feature: Windowed | Derived, value: Column, kinds: dict[str, Kind]) -> Column:
-    return value if feature.default is None else F.coalesce(value, _read(F.lit(feature.default), kinds[feature.name]))
+    return value if feature.default is None else F.coalesce(value, read_as(F.lit(feature.default), kinds[feature.name]))

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from leftfold.fold.definition import Definition
 from leftfold.fold.latest import Latest
-from leftfold.spark.source import Source, read_stream
+from leftfold.spark.source import Offsets, Source, read_stream
 
 OnBatch = Callable[[DataFrame, int], None]
 
@@ -104,12 +104,14 @@ def start_query(
     checkpoint: str,
     on_batch: OnBatch,
     until_caught_up: bool,
+    starts: Offsets | None = None,
 ) -> Query:
-    """`until_caught_up` ends the query at the offsets that were the newest when it started."""
+    """`until_caught_up` ends the query at the offsets that were the newest when it started. A new one begins at
+    `starts`, or where the log does."""
     own = session.newSession()  # settings of one view never reach another
     own.conf.set("spark.sql.shuffle.partitions", str(session.conf.get("spark.sql.shuffle.partitions")))
     return start_batches(
-        job.stream(read_stream(own, source), delay),
+        job.stream(read_stream(own, source, starts=starts), delay),
         name=job.definition.view,
         checkpoint=checkpoint,
         on_batch=on_batch,

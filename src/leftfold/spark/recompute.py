@@ -14,12 +14,13 @@ from leftfold.errors import RunError
 from leftfold.fold.definition import Definition
 from leftfold.spark.free import NOT_UNIQUE
 from leftfold.spark.query import Job
+from leftfold.spark.tiles import hashed
 from leftfold.store.layout import LIFETIME_FIELD
 
 
 def recomputed(records: DataFrame, job: Job, number: int, *, newest_event: int = 0) -> DataFrame:
     """Packed as if batch `number` had written all of it. `newest_event` spares tiles that no read reaches any more."""
-    made = job.stream(records, 0)
+    made = hashed(job.stream(records, 0))
     definition = job.definition
     if isinstance(definition, Definition) and newest_event and definition.rings:
         reach = F.create_map(

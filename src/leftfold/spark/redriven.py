@@ -52,12 +52,18 @@ def redriven(
     )
 
 
-def with_redriven(records: DataFrame, redriven: DataFrame, *, at_most: int) -> DataFrame:
+def with_redriven(records: DataFrame, redriven: DataFrame, *, at_most: int | None = None) -> DataFrame:
     """The records, what was re-driven in the place of its original. `at_most` so many were, as their ends tell."""
     positions = redriven.select("slot", "offset")
-    if at_most <= _BROADCAST_AT_MOST:
+    if at_most is not None and at_most <= _BROADCAST_AT_MOST:
         positions = F.broadcast(positions)
     return records.join(positions, ["slot", "offset"], "left_anti").unionByName(redriven)
+
+
+def from_offsets(redriven: DataFrame, firsts: Mapping[int, int]) -> DataFrame:
+    """Those whose original lies at or after these offsets, by partition."""
+    by_place = F.array(*(F.lit(firsts.get(p, 0)).cast("long") for p in range(max(firsts, default=0) + 1)))
+    return redriven.where(F.col("offset") >= F.coalesce(F.get(by_place, F.col("slot")), F.lit(0).cast("long")))
 
 
 def _by_text(offsets: Mapping[int, int]) -> dict[str, int]:

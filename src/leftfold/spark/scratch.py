@@ -1,4 +1,4 @@
-"""Sizes and removal of what lies under a location, on any file system that Spark can reach."""
+"""What lies under a location, on any file system that Spark can reach: sizes, small texts, renaming, removal."""
 
 from __future__ import annotations
 
@@ -23,6 +23,50 @@ def sizes(session: SparkSession, location: str, suffix: str) -> dict[str, int]:
 def remove(session: SparkSession, location: str) -> None:
     files, path = _place(session, location)
     files.delete(path, True)
+
+
+def exists(session: SparkSession, location: str) -> bool:
+    files, path = _place(session, location)
+    return bool(files.exists(path))
+
+
+def siblings(session: SparkSession, location: str, suffix: str) -> list[str]:
+    """Locations beside this one whose names are its own, the suffix, and more."""
+    files, path = _place(session, location)
+    beside, start = path.getParent(), f"{path.getName()}{suffix}"
+    if not files.exists(beside):
+        return []
+    found = [status.getPath() for status in files.listStatus(beside)]
+    return [str(place) for place in found if str(place.getName()).startswith(start)]
+
+
+def rename(session: SparkSession, location: str, to: str) -> bool:
+    """In one step where the file system can; object stores copy."""
+    files, path = _place(session, location)
+    return bool(files.rename(path, _place(session, to)[1]))
+
+
+def write_text(session: SparkSession, location: str, text: str) -> None:
+    """A new file, which must not be there yet."""
+    files, path = _place(session, location)
+    stream = files.create(path, False)
+    try:
+        stream.write(bytearray(text.encode()))
+    finally:
+        stream.close()
+
+
+def read_text(session: SparkSession, location: str) -> str | None:
+    """None if there is no such file."""
+    files, path = _place(session, location)
+    if not files.exists(path):
+        return None
+    context: Any = session.sparkContext
+    stream = files.open(path)
+    try:
+        return str(context._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+    finally:
+        stream.close()
 
 
 def _place(session: SparkSession, location: str) -> tuple[Any, Any]:

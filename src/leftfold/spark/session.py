@@ -106,7 +106,7 @@ def build_session(spark: Spark, *, application: str, log_file: Path, lake: bool 
     """Start the JVM. Its words, and those of Python workers, go to `log_file`. With `lake` it can write Delta."""
     from pyspark.sql import SparkSession
 
-    from leftfold.spark.lake import lake_settings
+    from leftfold.spark.fed import delta_settings
 
     log_file.parent.mkdir(parents=True, exist_ok=True)
     properties = log_file.with_suffix(".log4j2.properties")
@@ -120,7 +120,7 @@ def build_session(spark: Spark, *, application: str, log_file: Path, lake: bool 
         **SETTINGS,
         **(LOOPBACK if on_this_machine(spark.master) else {}),
         **shipped(spark),
-        **(lake_settings() if lake else {}),
+        **(delta_settings() if lake else {}),
         "spark.jars": ",".join(str(path) for name in sets for path in jars.paths(name)),
         "spark.driver.extraJavaOptions": f"{_JAVA_OPTIONS} -Dlog4j2.configurationFile=file:{properties}",
         "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
@@ -139,6 +139,14 @@ def build_session(spark: Spark, *, application: str, log_file: Path, lake: bool 
         cores = spark.conf.get("spark.cores.max", session.sparkContext.defaultParallelism)
         session.conf.set("spark.sql.shuffle.partitions", int(cores))
     return session
+
+
+def session_at_hand(given: object = None) -> SparkSession | None:
+    """Of a DataFrame its own session, else the one that is active in this process, if there is one."""
+    from pyspark.sql import SparkSession
+
+    own: SparkSession | None = getattr(given, "sparkSession", None)
+    return own or SparkSession.getActiveSession()
 
 
 @contextmanager

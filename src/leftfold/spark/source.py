@@ -20,6 +20,7 @@ from pyspark.sql.avro.functions import from_avro
 from leftfold.settings import Kafka
 from leftfold.spark.json_decode import json_event
 from leftfold.spec.event import Event
+from leftfold.spec.first_log import AHEAD, DIGITS, HEADER
 from leftfold.spec.framing import HEADER_BYTES, frame
 from leftfold.spec.schema import avro_schema
 
@@ -27,6 +28,8 @@ from leftfold.spec.schema import avro_schema
 OFFSETS_PER_PARTITION = 50_000
 # A partition of one of several topics is one number, its slot: the topic's place in the list, and the partition.
 SLOTS_PER_TOPIC = 1 << 20
+# Of a scan: some seconds of work for one core, so that a lost task costs little, and progress can be told.
+OFFSETS_PER_TASK = 250_000
 _UNKNOWN_ID = "leftfold-unknown-schema-id:"
 
 Offsets = dict[str, dict[int, int]]  # by topic and partition
@@ -45,16 +48,28 @@ class Source:
     writer_schemas: Mapping[int, str]  # by id; all that the registry has for the topics
     rejected_ids: frozenset[int] = frozenset()  # ids the registry never gave out: their records are rejects
     most_offsets: int | None = None  # of a partition in one batch
+    archives: tuple[str | None, ...] = ()  # the table of each topic that has one; empty if none has
+    first_log: frozenset[str] = frozenset()  # those of the topics whose copied records say their first log time
+    per_task: int = OFFSETS_PER_TASK  # of a partition, that one task of a batch reads at the most
 
 
-def read_stream(session: SparkSession, source: Source, *, raw: bool = False) -> DataFrame:
-    """`raw` keeps the value's bytes beside the event that was made of them."""
+def read_stream(
+    session: SparkSession, source: Source, *, raw: bool = False, starts: Offsets | None = None
+) -> DataFrame:
+    """`raw` keeps the value's bytes beside the event that was made of them. A new query begins at `starts`."""
+    # A view is a fold over the whole log; where a scan has done that, its stream begins later.
+    begin = "earliest" if starts is None else json.dumps(starts)
+    return records_of(kafka_stream(session, source, {"startingOffsets": begin}), source, raw=raw)
+
+
+def kafka_stream(session: SparkSession, source: Source, own: Mapping[str, str]) -> DataFrame:
+    """Records as Kafka has them; `own` are further options of the reader."""
     options = {
         **common_options(source, source.topics),
-        "startingOffsets": "earliest",  # a view is a fold over the whole log
+        **own,
         "maxOffsetsPerTrigger": str((source.most_offsets or OFFSETS_PER_PARTITION) * sum(source.partitions)),
     }
-    return _records(session.readStream.format("kafka").options(**options).load(), source, raw=raw)
+    return session.readStream.format("kafka").options(**options).load()
 
 
 def read_range(session: SparkSession, source: Source, starts: Offsets, ends: Offsets) -> DataFrame:
@@ -63,35 +78,71 @@ def read_range(session: SparkSession, source: Source, starts: Offsets, ends: Off
         **common_options(source, source.topics),
         "startingOffsets": json.dumps({t: {p: starts[t].get(p, 0) for p in ends[t]} for t in ends}),
         "endingOffsets": json.dumps(ends),
+        "maxRecordsPerPartition": str(source.per_task),
     }
-    return _records(session.read.format("kafka").options(**options).load(), source)
+    return records_of(session.read.format("kafka").options(**options).load(), source)
+
+
+def kafka_range(
+    session: SparkSession, kafka: Kafka, topic: str, starts: Mapping[int, int], ends: Mapping[int, int]
+) -> DataFrame:
+    """Records of one topic as Kafka has them."""
+    options = {
+        **_connected(kafka, (topic,)),
+        "startingOffsets": json.dumps({topic: starts}),
+        "endingOffsets": json.dumps({topic: ends}),
+    }
+    return session.read.format("kafka").options(**options).load()
 
 
 def common_options(source: Source, topics: tuple[str, ...]) -> dict[str, str]:
+    headers = {"includeHeaders": "true"} if source.first_log.intersection(topics) else {}
+    return {**_connected(source.kafka, topics), **headers}
+
+
+def _connected(kafka: Kafka, topics: tuple[str, ...]) -> dict[str, str]:
     return {
-        **source.kafka.for_spark(),
+        **kafka.for_spark(),
         "subscribe": ",".join(topics),
         "failOnDataLoss": "true",  # retention that overtakes a reader must stop it, not be skipped
         "kafka.isolation.level": "read_committed",  # records of an aborted transaction never happened
     }
 
 
-def _records(records: DataFrame, source: Source, *, raw: bool = False) -> DataFrame:
+def records_of(records: DataFrame, source: Source, *, raw: bool = False) -> DataFrame:
     """slot, offset, key, deleted, log_time, by_broker, event (a struct of nulls if it could not be decoded)."""
     place = reduce(
         lambda case, topic: case.when(F.col("topic") == topic[1], F.lit(topic[0] * SLOTS_PER_TOPIC)),
         list(enumerate(source.topics))[1:],
         F.when(F.col("topic") == source.topics[0], F.lit(0)),
     )
+    log_time, by_broker = _stamped(source)
     return records.select(
         (F.col("partition") if len(source.topics) == 1 else place + F.col("partition")).alias("slot"),
         "offset",
         "key",
         F.col("value").isNull().alias("deleted"),
-        F.col("timestamp").alias("log_time"),
-        (F.col("timestampType") == 1).alias("by_broker"),
+        log_time.alias("log_time"),
+        by_broker.alias("by_broker"),
         decoded(source).alias("event"),
         *(["value"] if raw else []),
+    )
+
+
+def _stamped(source: Source) -> tuple[Column, Column]:
+    """Log time, and whether it is believed where a broker's is wanted: spec/first_log.py in Catalyst."""
+    log_time, by_broker = F.col("timestamp"), F.col("timestampType") == 1
+    if not source.first_log:
+        return log_time, by_broker
+    found = F.try_element_at(F.filter("headers", lambda header: header["key"] == HEADER), F.lit(-1))
+    if source.first_log != set(source.topics):
+        found = F.when(F.col("topic").isin(*source.first_log), found)
+    text = found["value"].cast("string")
+    first_us = F.when(text.rlike(f"^{DIGITS}\\z"), text.try_cast("long"))
+    believed = F.coalesce(by_broker & (first_us <= F.unix_micros(log_time) + F.lit(AHEAD)), F.lit(False))
+    return (
+        F.when(believed, F.timestamp_micros(first_us)).otherwise(log_time),
+        F.when(found.isNull(), by_broker).otherwise(believed),
     )
 
 

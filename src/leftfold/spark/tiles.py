@@ -32,6 +32,7 @@ OWN = "own_"
 # What a record is exploded to: its steps, 0 for the tile of everything, and this for its ledger row.
 _LEDGER, _LIFETIME = -1, 0
 _PLACE_WIDTH = 34
+_HASHED = "hashed"
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,12 @@ class TilesJob:
 
     definition: Definition
     between: Stream | None = None
+    only: Column | None = None  # of the rows that records are exploded to: see `past`
     sweeps = True
     cumulative = True
 
     def stream(self, records: DataFrame, delay: int) -> DataFrame:
-        return tiles(records, self.definition, delay=delay, stream=self.between)
+        return tiles(records, self.definition, delay=delay, stream=self.between, only=self.only)
 
     def packed(self, batch: DataFrame, number: int) -> DataFrame:
         return pack(batch, self.definition, number)
@@ -69,11 +71,13 @@ def tiles(
     *,
     delay: int,
     stream: Stream | None = None,
+    only: Column | None = None,
 ) -> DataFrame:
     """entity, step (µs), tile_end, p0…pn, records, newest_log, newest_event, newest_offset.
 
     A ledger row has its outcome as entity and -(slot + 1) as step; it is never evicted. `delay` is how far the
-    watermark stays behind the newest log time.
+    watermark stays behind the newest log time. `only` these of a record's rows are folded, by step `s` (negative for
+    the ledger's), event_us, slot and offset.
     """
     delay_ms = delay // 1_000
     kinds = _kinds(definition)
@@ -86,6 +90,8 @@ def tiles(
         rows = _exploded(_placed(_called(stream, _given(seen)), definition, kinds), steps, ledger=False).unionByName(
             _exploded(_own_columns(seen, definition, {}, "event."), ()), allowMissingColumns=True
         )
+    if only is not None:
+        rows = rows.where(only)
     is_ledger, is_lifetime = F.col("s") == _LEDGER, F.col("s") == _LIFETIME
     start = F.col("event_us") - F.pmod("event_us", F.when(F.col("s") > 0, F.col("s")).otherwise(F.lit(1)))
     never = F.lit(_NEVER).cast("timestamp")
@@ -97,19 +103,34 @@ def tiles(
         # The tile's end is what state is evicted by; computing it lost the watermark's mark, so it is put back.
         end.alias("tile_end", metadata={"spark.watermarkDelayMs": delay_ms}),
     )
-    partials = [aggregate(c, ties=stream is not None).alias(f"p{i}") for i, c in enumerate(definition.columns)]
-    kept = {c.aggregate for c in definition.columns}
-    if "last" in kept and not kept & {"last_n", "distinct"}:
-        # Spark sorts all rows for an aggregation that holds values of varying width, unless one of its functions
-        # keeps objects: then it hashes. This one keeps an empty list.
-        partials.append(F.collect_list(F.when(F.lit(False), F.lit(0))).alias("hashed"))
     return keyed.groupBy("entity", "step", "tile_end").agg(
-        *partials,
+        *partials(definition),
+        *hashing(definition),
         F.count(F.lit(1)).alias("records"),
         F.max("log_us").alias("newest_log"),
         F.max("event_us").alias("newest_event"),
         F.max("offset").alias("newest_offset"),
     )
+
+
+def hashed(made: DataFrame) -> DataFrame:
+    """Tiles made by a batch, which has no state: there Spark leaves out a column that nobody reads, and would sort."""
+    return made.where(F.size(_HASHED) == 0) if _HASHED in made.columns else made
+
+
+def partials(definition: Definition) -> list[Column]:
+    """p0…pn over rows as `accepted` gives them."""
+    ties = definition.stream is not None
+    return [aggregate(column, ties=ties).alias(f"p{i}") for i, column in enumerate(definition.columns)]
+
+
+def hashing(definition: Definition) -> list[Column]:
+    """Spark sorts all rows for an aggregation that holds values of varying width, unless one of its functions keeps
+    objects: then it hashes. This one keeps an empty list, where no other function keeps any."""
+    kept = {column.aggregate for column in definition.columns}
+    if "last" not in kept or kept & {"last_n", "distinct"}:
+        return []
+    return [F.collect_list(F.when(F.lit(False), F.lit(0))).alias(_HASHED)]
 
 
 def accepted(records: DataFrame, definition: Definition, stream: Stream | None = None) -> DataFrame:
@@ -220,8 +241,11 @@ def _placed_text(value: Column) -> Column:
     Of a struct, Spark would build the comparison anew for every group: ten times the cost of all the rest.
     """
     time, slot, offset = F.col("event_us") + F.lit(1 << 55), F.col("slot").cast("long"), F.col("offset")
-    digits = [F.lpad(F.hex(number), width, "0") for number, width in ((time, 14), (slot, 8), (offset, 12))]
-    return F.concat(*digits, value.cast("string"))
+    digits = [F.lpad(F.hex(number), width, "0") for number, width in ((time, 14), (slot, 8))]
+    # An imported record has a negative offset: a sign, which sorts before every digit, and the rest counted from below.
+    past = F.concat(F.lit("-"), F.lpad(F.hex(offset + F.lit(1 << 44)), 11, "0"))
+    placed = F.when(offset < 0, past).otherwise(F.lpad(F.hex(offset), 12, "0"))
+    return F.concat(*digits, placed, value.cast("string"))
 
 
 def values_of_texts(texts: Column) -> Column:

@@ -13,7 +13,7 @@ from leftfold.spec.code import code_fingerprint
 from leftfold.spec.features import Features
 from leftfold.spec.free import View
 from leftfold.spec.reading import Reading
-from leftfold.spec.sinks import Online, Sink
+from leftfold.spec.sinks import ARCHIVES, Lake, Online, Sink
 from leftfold.spec.table import Table
 from leftfold.spec.topic import Topic
 from leftfold.spec.vector import Vector
@@ -90,6 +90,8 @@ class Catalog:
             else:
                 views[name] = DeclaredView.of(declaration)
         for view in views.values():  # a topic that was declared elsewhere belongs to whoever reads it
+            if view.name == ARCHIVES and any(isinstance(sink, Lake) for sink in view.sinks):
+                problems.append(_among_archives(view))
             for topic in view.reading.topics:
                 topics.setdefault(topic.name, topic)
         return cls(topics, views, vectors), problems
@@ -114,6 +116,16 @@ def _described(declaration: Any) -> tuple[str, str, Source]:
     definition = declaration.__leftfold_definition__
     name = definition.name if issubclass(declaration, Vector) else definition.view
     return "view", name, declaration.__leftfold_source__
+
+
+def _among_archives(view: DeclaredView) -> DeclarationError:
+    return DeclarationError(
+        "reserved-name",
+        f"view {view.name} goes to a lake",
+        why="its table would lie where the archives of topics are, and a VACUUM of it would delete theirs",
+        fix="give the view another name, or leave lf.Lake() out",
+        source=view.source,
+    )
 
 
 def _unknown(kind: str, name: str, known: list[str]) -> DeclarationError:

@@ -1,4 +1,4 @@
-"""Names of the topics that Leftfold keeps beside those a person declares. All are names before the namespace.
+"""Names of what Leftfold keeps beside the topics that a person declares. Topics are named before the namespace.
 
 Ours also where the topic is somebody else's: they carry the profile's namespace like every topic of the project.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from leftfold.spec.catalog import Catalog, DeclaredView
-from leftfold.spec.sinks import Changelog
+from leftfold.spec.sinks import ARCHIVES, Changelog
 from leftfold.spec.topic import Topic
 
 
@@ -35,6 +35,11 @@ def redrive_topic(topic: str) -> str:
 
 def changelog_topic(view: str) -> str:
     return f"{view}.changelog"
+
+
+def archive_table(lake: str, topic: Topic[Any]) -> str | None:
+    """Where the archive of a topic is, if it has one."""
+    return f"{lake}/{ARCHIVES}/{topic.name}" if topic.archive else None
 
 
 def of_topic(topic: Topic[Any]) -> tuple[str, ...]:

@@ -69,6 +69,7 @@ class Lake:
 
 
 Sink = Online | Changelog | Lake
+ARCHIVES = "archive"  # the directory of a lake in which topics are archived
 
 
 def checked_sinks(view: str, to: Sequence[Sink], source: Source) -> tuple[Sink, ...]:

@@ -14,6 +14,7 @@ from leftfold.spec.rows import html_table
 from leftfold.spec.topic_options import (
     FORMATS,
     LOG_TIMES,
+    checked_archive,
     checked_compatibility,
     checked_event,
     checked_keys,
@@ -28,7 +29,7 @@ from leftfold.spec.topic_options import (
 
 E_co = TypeVar("E_co", bound=Event, covariant=True)
 Format = Literal["avro", "json"]
-LogTime = Literal["broker", "producer"]
+LogTime = Literal["broker", "producer", "header"]
 
 
 @dataclass(frozen=True, init=False, eq=False)
@@ -37,10 +38,11 @@ class Topic(Generic[E_co]):
 
     `lateness` belongs to the topic: a record is late if it reached the log more than that after its event time.
     With `log_time="producer"` each record carries its producer's time instead of the broker's: a producer's clock then
-    decides what is late.
+    decides what is late. With `log_time="header"` a record that was copied here keeps its first log time in a header.
     With `compacted=True` Kafka keeps the newest record of every key, for tables; then `time` may be left out.
     With `format="json"` records are JSON objects without a registered schema.
     With `external=True` somebody else creates and configures the topic; Leftfold only reads and writes records.
+    With `archive=True` its intake keeps every record in the lake, also after retention has deleted it from the log.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Topic(Generic[E_co]):
     log_time: LogTime
     compacted: bool
     external: bool
+    archive: bool
     source: Source = field(compare=False)
 
     @overload
@@ -77,6 +80,7 @@ class Topic(Generic[E_co]):
         log_time: LogTime = "broker",
         compacted: Literal[False] = False,
         external: bool = False,
+        archive: bool = False,
     ) -> None: ...
     @overload
     def __init__(
@@ -113,6 +117,7 @@ class Topic(Generic[E_co]):
         log_time: LogTime = "broker",
         compacted: bool = False,
         external: bool = False,
+        archive: bool = False,
     ) -> None:
         source = caller()
         keys = key if isinstance(key, tuple) else (key,)
@@ -133,6 +138,7 @@ class Topic(Generic[E_co]):
             "log_time": one_of(name, "log_time", log_time, known=LOG_TIMES, source=source),
             "compacted": compacted,
             "external": external,
+            "archive": checked_archive(name, archive, source, compacted=compacted),
             "source": source,
         }
         for attribute, value in values.items():
@@ -149,8 +155,9 @@ class Topic(Generic[E_co]):
             "kept": kept,
             "partitions": str(self.partitions),
             "format": self.format,
-            "log time": f"the {self.log_time}'s",
+            "log time": "the header's, else the broker's" if self.log_time == "header" else f"the {self.log_time}'s",
             "owner": "somebody else" if self.external else "this project",
+            "archive": "every record, also after the log deleted it" if self.archive else "none",
         }
         return html_table((), rows.items(), caption=f"topic {self.name}")
 
@@ -158,7 +165,7 @@ class Topic(Generic[E_co]):
         time = self.time.name if self.time is not None else None
         own = (self.name, self.event, tuple(k.name for k in self.key), time, self.format, self.log_time)
         kept = (self.partitions, self.retention, self.compacted, self.replication)
-        return (*own, *kept, self.lateness, self.compatibility, self.external)
+        return (*own, *kept, self.lateness, self.compatibility, self.external, self.archive)
 
     def __eq__(self, other: object) -> bool:  # by hand: == of a field builds a condition
         return isinstance(other, Topic) and self._identity() == other._identity()

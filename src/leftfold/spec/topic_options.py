@@ -21,7 +21,7 @@ _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,199}")
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([km]?)/s", re.IGNORECASE)
 COMPATIBILITIES = (*(a + b for a in ("BACKWARD", "FORWARD", "FULL") for b in ("", "_TRANSITIVE")), "NONE")
 FORMATS = ("avro", "json")
-LOG_TIMES = ("broker", "producer")
+LOG_TIMES = ("broker", "producer", "header")
 
 
 def checked_name(name: str, source: Source) -> str:
@@ -170,6 +170,18 @@ def checked_retention(name: str, retention: Duration | None, source: Source, *, 
             source=source,
         )
     return None
+
+
+def checked_archive(name: str, archive: bool, source: Source, *, compacted: bool) -> bool:
+    if archive and compacted:
+        raise DeclarationError(
+            "compacted-archive",
+            f"topic {name} has both compacted=True and archive=True",
+            why="an archive holds every record at its offset, and compaction deletes records between them",
+            fix="leave archive= out: a compacted topic keeps the newest record of every key itself",
+            source=source,
+        )
+    return archive
 
 
 def checked_compatibility(name: str, compatibility: str | None, source: Source, *, registered: bool) -> str:

@@ -1,14 +1,22 @@
-"""The builds that readers follow, as the store knows them: of any release, readable here or not."""
+"""The builds that the store knows: those that readers follow, of any release, readable here or not; and all others,
+with what is needed to remove one."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
+from leftfold import clock
+from leftfold.errors import StoreError
 from leftfold.store.client import connect, reaching
 from leftfold.store.layout import Names
+from leftfold.store.scripts import FORGET
+
+# Keys that Redis looks at, or frees, in one go: about a millisecond, in which readers wait.
+_SCANNED_AT_ONCE = 1_000
 
 
 @dataclass(frozen=True)
@@ -30,3 +38,77 @@ def followed_builds(url: str, namespace: str, views: Iterable[str]) -> Iterator[
             if manifest is not None:
                 told = {k: v for k, v in json.loads(manifest).items() if k in ("layout", "kind", "definition")}
                 yield FollowedBuild(view, build, -1 if batch is None else int(batch), told)
+
+
+@dataclass(frozen=True)
+class StoredBuild:
+    """A build that the store has something of."""
+
+    view: str
+    id: str
+    role: str  # followed, staged, kept, running; left: readers were moved away from it, or it was never promoted; other
+
+
+def stored_builds(url: str, namespace: str, views: Iterable[str]) -> Iterator[StoredBuild]:
+    """All that this release, or one after it, has made."""
+    now = clock.now_us()
+    with connect(url) as client, reaching(client):
+        for view in views:
+            names = Names(namespace, view)
+            pipeline = client.pipeline(transaction=True)
+            pipeline.get(names.active)
+            pipeline.get(names.staged)
+            pipeline.hgetall(names.left)
+            pipeline.smembers(names.held)
+            pipeline.smembers(names.builds)
+            active, staged, left, held, known = pipeline.execute()
+            for build in sorted(known):
+                if build in (active, staged):
+                    role = "followed" if build == active else "staged"
+                elif int(left.get(build, 0)) > now:
+                    role = "kept"
+                elif client.exists(names.running(build.decode())):
+                    role = "running"
+                else:
+                    role = "left" if build in held else "other"
+                yield StoredBuild(view, build.decode(), role)
+
+
+def remove_rows(url: str, namespace: str, view: str, build: str) -> None:
+    """All of a build that nobody needs. Refused if somebody does; one that died here is finished by the next."""
+    names = Names(namespace, view)
+    shared = (names.active, names.staged, names.previous, names.left)
+    keys = (*shared, names.running(build), names.manifest(build), names.mark(build))
+    with connect(url) as client, reaching(client):
+        role = client.eval(FORGET, len(keys), *keys, build, clock.now_us()).decode()
+        if role:
+            raise StoreError(
+                "build-needed",
+                f"{build} of {view} is not removed: it is {role}",
+                why="somebody has taken it up since the plan was made",
+                state="nothing of it was removed; steps before this one are done",
+                fix="leftfold plan shows what is left to do",
+            )
+        for chunk in _chunks(client.scan_iter(match=_escaped(names.row_prefix(build)) + "*", count=_SCANNED_AT_ONCE)):
+            client.unlink(*chunk)
+
+
+def forget(url: str, namespace: str, view: str, build: str) -> None:
+    """After everything else of a build is gone: as long as it is known, a plan goes on removing it."""
+    names = Names(namespace, view)
+    with connect(url) as client, reaching(client):
+        pipeline = client.pipeline(transaction=True)
+        pipeline.srem(names.held, build)
+        pipeline.srem(names.builds, build)
+        pipeline.execute()
+
+
+def _chunks(keys: Iterable[bytes]) -> Iterator[list[bytes]]:
+    waiting = iter(keys)
+    while chunk := list(islice(waiting, _SCANNED_AT_ONCE)):
+        yield chunk
+
+
+def _escaped(text: str) -> str:
+    """Literally, where Redis takes a pattern."""
+    return "".join(f"\\{c}" if c in "*?[]^\\" else c for c in text)

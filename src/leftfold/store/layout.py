@@ -1,8 +1,15 @@
 """Every key and byte in the store (docs/reference/protocol.md says the same for readers in other languages).
 
 lf:NS:active:VIEW            the build that readers follow
+lf:NS:staged:VIEW            a build that waits for `promote`
+lf:NS:previous:VIEW          hash: build (that readers left at the last promote), until (it is kept, µs)
+lf:NS:left:VIEW              hash: builds that readers were moved away from, each until when it is kept, µs
+lf:NS:held:VIEW              set of builds that never take readers over by themselves: staged ones, and those left
+lf:NS:builds:VIEW            set of all builds that the store has something of
+lf:NS:running:VIEW:BUILD     is there while a process runs the build
 lf:NS:build:VIEW:BUILD       its manifest
 lf:NS:mark:VIEW:BUILD        hash: batch (the last one applied), newest (accepted event time, µs),
+                             history (of a rebuilt build: "written", and "passed" once its stream is past that),
                              "TOPIC/PARTITION:OUTCOME" -> "records:newest log time:newest event time:newest offset"
 lf:NS:row:VIEW:BUILD:ENTITY  hash: "STEP:SLOT" -> [tile index, batch, partial, partial, …]
                              "life"      -> [newest event time, batch, partial, partial, …]
@@ -39,6 +46,9 @@ ACCEPTED = "accepted"
 OUTCOMES = (ACCEPTED, "late", "future", "rejected")
 LIFETIME_FIELD = "life"
 ROW_FIELD = "row"
+# A field of the mark of a rebuilt build: the rows that a scan of history made are written; and, once the stream is past
+# what the scan has read, all of them are true to the same position.
+HISTORY, WRITTEN, PASSED = "history", "written", "passed"
 DIGESTS = 1 << 64  # digests of rows add up to that of a batch, and wrap around here
 
 
@@ -98,6 +108,29 @@ class Names:
     @property
     def active(self) -> str:
         return f"lf:{self.namespace}:active:{self.view}"
+
+    @property
+    def staged(self) -> str:
+        return f"lf:{self.namespace}:staged:{self.view}"
+
+    @property
+    def previous(self) -> str:
+        return f"lf:{self.namespace}:previous:{self.view}"
+
+    @property
+    def left(self) -> str:
+        return f"lf:{self.namespace}:left:{self.view}"
+
+    @property
+    def held(self) -> str:
+        return f"lf:{self.namespace}:held:{self.view}"
+
+    @property
+    def builds(self) -> str:
+        return f"lf:{self.namespace}:builds:{self.view}"
+
+    def running(self, build: str) -> str:
+        return f"lf:{self.namespace}:running:{self.view}:{build}"
 
     def manifest(self, build: str) -> str:
         return f"lf:{self.namespace}:build:{self.view}:{build}"

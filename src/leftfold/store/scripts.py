@@ -77,3 +77,83 @@ if found < tonumber(ARGV[1]) then
 end
 return found
 """
+
+# Publishes a manifest. A view's first build is followed at once, unless it waits to be promoted.
+# KEYS: manifest, active, held, builds. ARGV: build, manifest.
+ANNOUNCE = """
+redis.call('SADD', KEYS[4], ARGV[1])
+redis.call('SET', KEYS[1], ARGV[2])
+if redis.call('SISMEMBER', KEYS[3], ARGV[1]) == 0 then redis.call('SETNX', KEYS[2], ARGV[1]) end
+return 1
+"""
+
+# A build that has caught up takes the readers over, unless a person decides that. The one that they leave is kept.
+# KEYS: active, held, previous, left. ARGV: build, kept until.
+ACTIVATE = """
+if redis.call('SISMEMBER', KEYS[2], ARGV[1]) == 1 then return 0 end
+local left = redis.call('GET', KEYS[1])
+if left == ARGV[1] then return 1 end
+if left then
+  redis.call('HSET', KEYS[3], 'build', left, 'until', ARGV[2])
+  redis.call('HSET', KEYS[4], left, ARGV[2])
+end
+redis.call('HDEL', KEYS[4], ARGV[1])
+redis.call('SET', KEYS[1], ARGV[1])
+return 1
+"""
+
+# A new build waits to be promoted. One that was promoted, left or put behind another since stays what it is.
+# KEYS: staged, held, builds, active. ARGV: build, 1 to stage it anew whatever it was.
+STAGE = """
+redis.call('SADD', KEYS[3], ARGV[1])
+if redis.call('GET', KEYS[4]) == ARGV[1] then return 0 end
+if redis.call('SADD', KEYS[2], ARGV[1]) == 0 and ARGV[2] == '0' then return 0 end
+redis.call('SET', KEYS[1], ARGV[1])
+return 1
+"""
+
+# Readers move to the staged build, and the one that they leave is kept: all of it, or nothing if another build is
+# staged or followed by now.
+# KEYS: active, staged, previous, held, left. ARGV: the staged build, the followed one ('' if none), kept until.
+PROMOTE = """
+local active = redis.call('GET', KEYS[1]) or ''
+if redis.call('GET', KEYS[2]) ~= ARGV[1] or active ~= ARGV[2] then return 0 end
+redis.call('DEL', KEYS[3])
+if active ~= '' then
+  redis.call('HSET', KEYS[3], 'build', active, 'until', ARGV[3])
+  redis.call('HSET', KEYS[5], active, ARGV[3])
+  redis.call('SADD', KEYS[4], active)
+end
+redis.call('HDEL', KEYS[5], ARGV[1])
+redis.call('SREM', KEYS[4], ARGV[1])
+redis.call('SET', KEYS[1], ARGV[1])
+redis.call('DEL', KEYS[2])
+return 1
+"""
+
+# Readers move back to the build that they left, and the one that they leave is staged again.
+# KEYS: active, staged, previous, held, left. ARGV: the build to go back to, the followed one.
+ROLL_BACK = """
+if redis.call('HGET', KEYS[3], 'build') ~= ARGV[1] or redis.call('GET', KEYS[1]) ~= ARGV[2] then return 0 end
+redis.call('SADD', KEYS[4], ARGV[2])
+redis.call('SREM', KEYS[4], ARGV[1])
+redis.call('SET', KEYS[1], ARGV[1])
+redis.call('SET', KEYS[2], ARGV[2])
+redis.call('DEL', KEYS[3])
+redis.call('HDEL', KEYS[5], ARGV[1])
+return 1
+"""
+
+# Takes a build's name and position away, so that nobody can follow it any more, unless it is needed: followed, staged,
+# kept or run by a process. Its rows can then be removed at leisure.
+# KEYS: active, staged, previous, left, running, manifest, mark. ARGV: build, now.
+FORGET = """
+if redis.call('GET', KEYS[1]) == ARGV[1] then return 'followed' end
+if redis.call('GET', KEYS[2]) == ARGV[1] then return 'staged' end
+if redis.call('EXISTS', KEYS[5]) == 1 then return 'running' end
+if tonumber(redis.call('HGET', KEYS[4], ARGV[1]) or '0') > tonumber(ARGV[2]) then return 'kept' end
+if redis.call('HGET', KEYS[3], 'build') == ARGV[1] then redis.call('DEL', KEYS[3]) end
+redis.call('DEL', KEYS[6], KEYS[7])
+redis.call('HDEL', KEYS[4], ARGV[1])
+return ''
+"""

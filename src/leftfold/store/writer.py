@@ -5,16 +5,33 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
+from leftfold import clock
 from leftfold.errors import StoreError
+from leftfold.fold.durations import SECOND
 from leftfold.fold.vector import VectorDefinition
 from leftfold.store.client import connect, reaching
-from leftfold.store.layout import ACCEPTED, Build, LedgerRow, Names, ledger_in, manifest, vector_name
-from leftfold.store.scripts import MOVE_MARK, SET_BACK_MARK, WRITE_ROWS
+from leftfold.store.layout import (
+    ACCEPTED,
+    HISTORY,
+    PASSED,
+    WRITTEN,
+    Build,
+    LedgerRow,
+    Names,
+    ledger_in,
+    manifest,
+    vector_name,
+)
+from leftfold.store.scripts import ACTIVATE, ANNOUNCE, MOVE_MARK, SET_BACK_MARK, STAGE, WRITE_ROWS
 
 # Tiles per script call: long enough to be rid of the round trip, short enough (about a millisecond) not to be felt by
 # readers, who wait while a script runs.
 TILES_PER_CALL = 500
 CALLS_PER_ROUND_TRIP = 16
+# How long a build is kept that readers were moved away from, unless a person says otherwise: a day to notice.
+KEPT = 86_400 * SECOND
+# How long a build counts as running after its process last said so, which it does every few seconds.
+RUNNING_S = 120
 
 
 def write_rows(url: str, rows: Iterable[tuple[str, Sequence[str], Sequence[str]]], ttl_s: int) -> int:
@@ -61,14 +78,51 @@ class BuildWriter:
 
     def announce(self) -> None:
         """Publish the manifest. A view's first build is followed at once; a later one waits for `activate`."""
+        names, build = self._names, self._build.id
+        keys = (names.manifest(build), names.active, names.held, names.builds)
         with reaching(self._client):
-            self._client.set(self._names.manifest(self._build.id), manifest(self._build))
-            self._client.set(self._names.active, self._build.id, nx=True)
+            self._client.eval(ANNOUNCE, len(keys), *keys, build, manifest(self._build))
 
-    def activate(self) -> None:
-        """Make readers follow this build."""
+    def activate(self) -> bool:
+        """Make readers follow this build, unless `promote` is to do that. Says whether they do."""
+        keys = (self._names.active, self._names.held, self._names.previous, self._names.left)
         with reaching(self._client):
-            self._client.set(self._names.active, self._build.id)
+            return bool(self._client.eval(ACTIVATE, len(keys), *keys, self._build.id, clock.now_us() + KEPT))
+
+    def stage(self, *, anew: bool = False) -> None:
+        """From here on this build waits for `promote`; another one that waited is abandoned.
+
+        A build that was staged before stays what it became since, unless it is staged `anew`.
+        """
+        names = self._names
+        keys = (names.staged, names.held, names.builds, names.active)
+        with reaching(self._client):
+            self._client.eval(STAGE, len(keys), *keys, self._build.id, int(anew))
+
+    def hold(self) -> None:
+        """Readers were moved away from this build: it does not take them back by itself."""
+        with reaching(self._client):
+            self._client.sadd(self._names.held, self._build.id)
+
+    def tell_history(self, *, passed: bool) -> None:
+        """All rows that a scan of history makes are written; and the stream is past it, or not yet."""
+        with reaching(self._client):
+            self._client.hset(self._mark, HISTORY, PASSED if passed else WRITTEN)
+
+    def has_history(self) -> bool:
+        """Whether they are still there: a store that was emptied has lost this with them."""
+        with reaching(self._client):
+            return bool(self._client.hexists(self._mark, HISTORY))
+
+    def beat(self) -> None:
+        """Say that a process runs this build: while it does, nobody removes it."""
+        with reaching(self._client):
+            self._client.set(self._names.running(self._build.id), 1, ex=RUNNING_S)
+
+    def rest(self) -> None:
+        """No process runs it any more."""
+        with reaching(self._client):
+            self._client.delete(self._names.running(self._build.id))
 
     def followed(self) -> str | None:
         """The build that readers follow."""

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leftfold.errors import DeclarationError
-from leftfold.fold.tiles import STEPS, Tile, check_step, cover, floor, ring_slots, step_of
+from leftfold.fold.tiles import STEPS, Tile, check_step, cover, floor, ladder, ring_slots, step_of
 
 S = 1_000_000
 M, H, D = 60 * S, 3_600 * S, 86_400 * S
@@ -157,3 +157,19 @@ def test_tiles_of_one_moment_never_share_a_slot(windows: list[tuple[int, int]], 
 
 def test_a_ring_is_not_much_larger_than_its_window() -> None:
     assert ring_slots(H, longest_window=24 * H, finest_step=5 * M, future=M) <= 24 + 4
+
+
+@given(st.sampled_from(STEPS), st.integers(S, 400 * D), st.integers(0, 30 * D))
+def test_a_ladder_is_nested_and_reaches_every_start(finest: int, longest: int, lateness: int) -> None:
+    steps = ladder(finest, longest, lateness)
+    assert finest % steps[0] == 0
+    assert all(b % a == 0 and b > a for a, b in pairwise(steps))
+    assert steps[-1] <= max(longest, steps[0])
+    # No finer than what is read of single events anyway, unless the view's own step is.
+    assert steps[0] == S or steps[0] <= max(lateness // 2, S)
+
+
+def test_ladders() -> None:
+    assert ladder(5 * M, D, 30 * M) == (5 * M, 15 * M, H, 4 * H, D)
+    assert ladder(H, 7 * D, 10 * M) == (5 * M, 15 * M, H, 4 * H, D)
+    assert ladder(S, M, H) == (S, 10 * S, M)

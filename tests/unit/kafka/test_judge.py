@@ -16,7 +16,7 @@ from leftfold.kafka.decode import partly_decoded, schema_id_of
 from leftfold.kafka.encode import avro_encoder, json_encoder
 from leftfold.kafka.judge import Verdict, judged_bytes
 from leftfold.kafka.rejects import Position
-from leftfold.spec.reasons import rule_text
+from leftfold.spec.reasons import NOT_BY_BROKER, rule_text
 from leftfold.spec.schema import avro_schema
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
@@ -38,6 +38,7 @@ class Older(lf.Event):
 
 payments = lf.Topic("payments", Payment, key=Payment.account, time=Payment.at)
 believed = lf.Topic("believed", Payment, key=Payment.account, time=Payment.at, log_time="producer")
+copied = lf.Topic("copied", Payment, key=Payment.account, time=Payment.at, log_time="header")
 texts = lf.Topic("texts", Payment, key=Payment.account, time=Payment.at, format="json")
 SCHEMAS = {1: avro_schema(Payment), 2: avro_schema(Older), 3: json.dumps("long")}
 ENCODE = avro_encoder(Payment, 1)
@@ -144,3 +145,8 @@ def test_positions(text: str, expected: tuple[int, int] | None) -> None:
     position = Position.parse(text)
     assert position == expected
     assert position is None or str(position) == text
+
+
+def test_a_copied_record_whose_log_time_is_not_believed() -> None:
+    assert judge(ENCODE(payment()), copied) is None
+    assert judge(ENCODE(payment()), copied, by_broker=False) == Verdict("rejected", NOT_BY_BROKER)

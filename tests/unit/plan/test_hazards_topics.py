@@ -481,6 +481,17 @@ def test_personal_data_that_is_kept_for_ever() -> None:
     assert codes(RULES, facts(unmarked, view_of(unmarked))) == []
 
 
+def test_personal_data_that_is_archived() -> None:
+    topic = visits(archive=True)
+    assert judged(RULES, facts(topic, visitors_of(topic))) == [
+        "! danger[personal-data-for-ever] topic visits: holds Visit.customer_id, and its archive keeps every record "
+        "for ever (archive=True)\n"
+        "    why: Retention does not reach the archive. What a person asks to have erased has to be deleted from its "
+        "table, in every version of it (DELETE, then VACUUM).\n"
+        "    fix: declare visits without archive=True, or erase there what is asked for"
+    ]
+
+
 def test_personal_data_that_others_keep_for_ever() -> None:
     topic = visits(external=True)
     (told,) = judged(RULES, facts(topic, visitors_of(topic), topics=[there("visits", retention_ms="-1")]))

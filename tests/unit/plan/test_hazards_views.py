@@ -81,6 +81,30 @@ def test_a_window_beyond_retention() -> None:
     ]
 
 
+def test_a_window_beyond_retention_with_an_archive() -> None:
+    topic = clicks(archive=True)
+    assert judged(RULES, facts(topic, view_of(topic, "30d"))) == [
+        "· warning[window-beyond-retention] view activity: its longest window is 30d, and topic clicks keeps 7d\n"
+        "    why: A new build that leftfold run makes starts with what the log still has, so for 23d its windows lack "
+        "what happened before. The archive has it: a repair reads it, and so does a rebuild.\n"
+        "    fix: leftfold rebuild activity when its definition has changed"
+    ]
+    assert codes(RULES, facts(topic, view_of(topic, "7d"))) == []
+
+
+def test_a_lifetime_with_an_archive() -> None:
+    topic = clicks(archive=True)
+    assert judged(RULES, facts(topic, view_of(topic, None))) == [
+        "· warning[lifetime-beyond-retention] view activity: spend is of everything that ever happened, and topic "
+        "clicks keeps 7d\n"
+        "    why: A new build that leftfold run makes starts with the last 7d. The archive has what was before: a "
+        "repair reads it, and so does a rebuild.\n"
+        "    fix: leftfold rebuild activity when its definition has changed"
+    ]
+    (gone,) = judged(RULES, facts(topic, view_of(topic, None), topics=[there(gone=4)]))
+    assert gone.endswith("fix: leftfold rebuild activity reads the archive, too")
+
+
 def test_a_window_as_long_as_retention() -> None:
     topic = clicks()
     assert judged(RULES, facts(topic, view_of(topic, "7d"))) == [

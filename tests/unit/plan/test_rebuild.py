@@ -56,6 +56,15 @@ def test_reach() -> None:
     assert reach(CARD) is None
 
 
+def test_what_is_archived_is_told() -> None:
+    cluster = clusters.seen_cluster(topic(start=100, retention_ms=HOUR_MS))
+    (plain,), (archived,) = (
+        Log(cluster, {}, archived=frozenset(a)).rebuild(HOURLY).histories for a in ((), ("clicks",))
+    )
+    assert archived.verdict == plain.verdict == "incomplete"
+    assert archived.why == f"{plain.why}; leftfold rebuild also reads what is archived"
+
+
 def test_records_are_an_upper_bound_and_time_follows_from_a_rate() -> None:
     made = Log(clusters.seen_cluster(topic(start=100)), {}, records_per_s=90).rebuild(HOURLY)
     assert (made.records, made.seconds) == (900, 10)

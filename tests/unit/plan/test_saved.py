@@ -14,7 +14,7 @@ from leftfold.errors import LeftfoldError
 from leftfold.plan import saved
 from leftfold.plan.diff import plan
 from leftfold.plan.observe import Observed, ObservedSubject
-from leftfold.plan.steps import ConfigureTopic, CreateTopic, DeleteTopic, Plan
+from leftfold.plan.steps import ConfigureTopic, CreateTopic, DeleteTopic, Plan, RegisterSchema, SetCompatibility
 from leftfold.settings import Profile
 from leftfold.spec.catalog import Catalog
 from tests import clusters
@@ -50,9 +50,9 @@ def after(observed: Observed, made: Plan, count: int) -> Observed:
         elif isinstance(step, ConfigureTopic):
             new = {k: v for k, _, v in step.changes}
             topics[step.name] = replace(topics[step.name], configs={**topics[step.name].configs, **new})
-        elif hasattr(step, "level"):
+        elif isinstance(step, SetCompatibility):
             subjects[step.subject] = replace(subjects[step.subject], compatibility=step.level)
-        else:
+        elif isinstance(step, RegisterSchema):
             subjects[step.subject] = replace(subjects[step.subject], registered=True, versions=("{}",))
     return clusters.seen(3, topics, subjects)
 

@@ -248,6 +248,12 @@ def test_a_topic_that_believes_its_producers() -> None:
     assert planned(observed(found)).steps != ()
 
 
+def test_a_topic_that_believes_a_header() -> None:
+    step = created(topic(log_time="header"))
+    assert str(step) == "+ topic   clicks   6 partitions, 3 replicas, kept 7d, header time"
+    assert dict(step.configs)["message.timestamp.type"] == "LogAppendTime"
+
+
 def test_a_json_topic_has_no_schema() -> None:
     seen = clusters.seen(3, {}, {})
     assert [type(s) for s in planned(seen, topic(format="json")).steps] == [CreateTopic]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leftfold.run.broom import CLOCK_SLACK, SLACK, Place, first_delay, wider_delay
+from leftfold.fold.definition import Origin
+from leftfold.run.broom import CLOCK_SLACK, SLACK, Place, first_delay, steps_back, wider_delay
+from leftfold.spec.first_log import AHEAD
 
 LATENESS = 600_000_000
 A, B, C = ("payments", 0), ("payments", 1), ("refunds", 0)
@@ -46,3 +48,16 @@ def test_no_accepted_record_is_ever_swept(logs: dict[Place, int], unread: set[Pl
     for place in unread & set(logs):
         next_log = logs[place] - CLOCK_SLACK + ahead  # its leader's clock may have stepped back a little
         assert next_log - old >= watermark
+
+
+def test_what_a_copier_writes_may_step_back_further() -> None:
+    assert steps_back([Origin("payments", LATENESS, "broker"), Origin("refunds", LATENESS, "producer")]) == 0
+    back = steps_back([Origin("payments", LATENESS, "header")])
+    assert AHEAD <= CLOCK_SLACK, "a repair finds copied records by the time at which they were copied"
+    newest = {A: 10**12, B: 10**12 - (SLACK - CLOCK_SLACK - back)}
+    delay = first_delay(LATENESS)
+    assert wider_delay(delay, lateness=LATENESS, newest_log=newest, unread=[B], back=back) is None
+    behind = {**newest, B: newest[B] - 1}
+    wider = wider_delay(delay, lateness=LATENESS, newest_log=behind, unread=[B], back=back)
+    assert wider is not None
+    assert wider_delay(wider, lateness=LATENESS, newest_log=behind, unread=[B], back=back) is None

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import random
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from leftfold.errors import RunError
-from leftfold.run.receipts import Books, Receipt, counted, rolled_up
+from leftfold.run import receipts as module
+from leftfold.run.receipts import Applied, Books, Receipt, counted, in_parts, rolled_up
 from leftfold.run.reconcile import check_history, check_receipts, check_topics
 from leftfold.spark.checkpoint import Standing
 from leftfold.store.layout import LedgerRow
@@ -70,6 +73,55 @@ def test_rolled_up_it_covers_the_same() -> None:
     assert whole.records == {"accepted": 36, "late": 4, "future": 0, "rejected": 0}
     assert whole.digest == (4 * 2**63 + 6) % 2**64
     assert whole.ledger == receipt(3).ledger
+
+
+def test_rolled_up_it_still_knows_its_batches() -> None:
+    whole = Receipt.from_json(rolled_up([receipt(n, hour=n) for n in range(5, 9)]).as_json())
+    assert whole.batches() == [Applied(n, n * HOUR + n, {"clicks": {0: 10 * (n + 1)}}) for n in range(5, 9)]
+    assert receipt(3).batches() == [Applied(3, 3, {"clicks": {0: 40}})]
+
+
+def test_a_partition_that_was_added_has_nothing_before() -> None:
+    wider = replace(receipt(1), ranges={"clicks": {0: (10, 20), 1: (0, 4)}})
+    assert rolled_up([receipt(0), wider]).batches() == [
+        Applied(0, 0, {"clicks": {0: 10, 1: 0}}),
+        Applied(1, 1, {"clicks": {0: 20, 1: 4}}),
+    ]
+
+
+def test_receipts_of_older_releases_know_no_batches() -> None:
+    document = rolled_up([receipt(n) for n in range(3)]).as_json()
+    del document["batches"]
+    older = Receipt.from_json(document)
+    assert older.batches() is None
+    assert rolled_up([older, receipt(3)]).batches() is None
+    assert Receipt.from_json(older.as_json()) == older
+
+
+def test_what_is_too_large_for_one_is_rolled_up_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    several = [replace(receipt(n), applied={"online": n**9}) for n in range(40)]
+    whole = rolled_up(several).series or ""
+    for limit in (8, len(whole) // 5, len(whole) - 1, len(whole)):
+        monkeypatch.setattr(module, "_LARGEST_SERIES", limit)
+        parts = list(in_parts(several))
+        assert all(p.first == p.last or len(p.series or "") <= limit for p in parts)
+        assert (len(parts) == 1) == (limit == len(whole))
+        assert [b for p in parts for b in p.batches() or ()] == rolled_up(several).batches()
+
+
+def test_a_large_hour_fits_a_message() -> None:
+    """An hour of a batch a second over 64 partitions, each of other records: no part beyond what a broker takes."""
+    chance = random.Random(1)
+    ends = [0] * 64
+    hour = []
+    for number in range(3_600):
+        ranges = {"clicks": {p: (end, end + chance.randrange(5_000)) for p, end in enumerate(ends)}}
+        ends = [end for _, end in ranges["clicks"].values()]
+        hour.append(replace(receipt(number), ranges=ranges, applied={"online": number * 1_000_000}))
+    parts = list(in_parts(hour))
+    assert len(parts) > 1
+    assert max(len(json.dumps(p.as_json())) for p in parts) < 1_000_000
+    assert [b.ends["clicks"][63] for p in parts for b in p.batches() or ()][-1] == ends[63]
 
 
 def test_hours_are_rolled_up_once_they_are_over() -> None:

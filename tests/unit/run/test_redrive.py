@@ -23,7 +23,7 @@ class Log:
 def applied(log: Log, since: int) -> Done:
     none: Any = None
     admin: Any = log
-    return apply(none, none, none, admin, topic="t", since=since, ends={}, number=1, closed=0, write=none)
+    return apply(none, none, none, admin, topic="t", since=since, begins={}, ends={}, number=1, closed=0, write=none)
 
 
 def test_nothing_new() -> None:

@@ -146,7 +146,8 @@ class World:
             for p in partitions
         }
 
-    def read(self, _: str, ranges: dict[int, tuple[int, int]]) -> Iterator[Logged]:
+    def read(self, _: str, ranges: dict[int, tuple[int, int]], *, first_log: bool) -> Iterator[Logged]:
+        assert not first_log, "no topic here has copied records"
         self.asked.append(ranges)
         for record in self.records:
             start, end = ranges.get(record.partition, (0, 0))

@@ -137,7 +137,7 @@ def test_bad_rates(rate: str) -> None:
         ({"compatibility": "full"}, "bad-compatibility"),
         ({"compatibility": ""}, "bad-compatibility"),
         ({"format": "JSON"}, "bad-topic-option"),
-        ({"log_time": "header"}, "bad-topic-option"),
+        ({"log_time": "mine"}, "bad-topic-option"),
     ],
 )
 def test_ranges(options: dict[str, Any], code: str) -> None:

@@ -236,12 +236,13 @@ def producer_stamped(facts: Facts) -> Iterator[Hazard]:
     declared = _declared(facts)
     for sample, source in _samples(facts):
         topic = declared.get(sample.topic)
-        if topic is not None and topic.log_time == "broker" and not topic.compacted and sample.by_producer:
+        if topic is not None and topic.log_time != "producer" and not topic.compacted and sample.by_producer:
             yield Hazard(
                 "producer-stamped",
                 "danger",
                 f"topic {sample.topic}",
-                f"{_of(sample.by_producer, sample)} carry their producer's time; log_time='broker' is declared",
+                f"{_of(sample.by_producer, sample)} carry their producer's time; "
+                f"log_time={topic.log_time!r} is declared",
                 "When such a record reached the log is not known, so it is rejected. A change of "
                 "message.timestamp.type holds for new records only.",
                 "set message.timestamp.type=LogAppendTime, or declare log_time='producer'",

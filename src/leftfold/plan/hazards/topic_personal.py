@@ -1,7 +1,7 @@
 """Hazards of personal data: what was deleted or replaced and lingers, and what no deletion reaches.
 
-Also in the topics that Leftfold keeps beside declared ones, which hold whole records or rows. What stores and lakes
-keep is not seen here.
+Also in the topics that Leftfold keeps beside declared ones, which hold whole records or rows, and in archives. What
+else stores and lakes keep is not seen here.
 """
 
 from __future__ import annotations
@@ -92,6 +92,7 @@ def _for_ever(facts: Facts) -> Iterator[Hazard]:
     for topic in facts.catalog.topics.values():
         if fields := marked(topic.event):
             yield from _declared(facts, topic, fields)
+            yield from _archived(facts, topic, fields)
             yield from _beside(facts, topic, fields)
 
 
@@ -115,6 +116,20 @@ def _declared(facts: Facts, topic: Topic[Any], fields: Fields) -> Iterator[Hazar
         f"{fix}; what is needed for longer belongs in a compacted topic, where producer.delete reaches it",
         topic.source,
     )
+
+
+def _archived(facts: Facts, topic: Topic[Any], fields: Fields) -> Iterator[Hazard]:
+    if topic.archive:
+        yield Hazard(
+            "personal-data-for-ever",
+            "danger",
+            f"topic {facts.name(topic)}",
+            f"holds {listed(fields)}, and its archive keeps every record for ever (archive=True)",
+            "Retention does not reach the archive. What a person asks to have erased has to be deleted from its table, "
+            "in every version of it (DELETE, then VACUUM).",
+            f"declare {topic.name} without archive=True, or erase there what is asked for",
+            topic.source,
+        )
 
 
 def _beside(facts: Facts, topic: Topic[Any], fields: Fields) -> Iterator[Hazard]:

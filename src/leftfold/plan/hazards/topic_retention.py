@@ -22,7 +22,7 @@ _TOMBSTONES = 7 * DAY  # what a plan gives to every compacted topic of ours
 def _lateness(facts: Facts) -> Iterator[Hazard]:
     for topic in facts.catalog.topics.values():
         keeps = kept(facts, topic)
-        if keeps is None or topic.lateness <= keeps:
+        if keeps is None or topic.lateness <= keeps or topic.archive:
             continue
         yield Hazard(
             "lateness-beyond-retention",

@@ -136,7 +136,9 @@ def _history_gone(facts: Facts) -> Iterator[Hazard]:
                     f"{facts.name(topic)} are deleted",
                     "A new build begins with what the log still has, and no reader can tell a count of everything from "
                     "a count since then.",
-                    "declare a window that the log still has, or let who reads it know since when it counts",
+                    f"leftfold rebuild {view.name} reads the archive, too"
+                    if topic.archive
+                    else "declare a window that the log still has, or let who reads it know since when it counts",
                     view.source,
                 )
 

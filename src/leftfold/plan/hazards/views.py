@@ -52,7 +52,10 @@ def _window(
 ) -> Iterator[Hazard]:
     longest, needed, name = definition.longest_window, repair_needs(definition), facts.name(topic)
     said = f"topic {name} keeps {spoken(keeps)}"
-    if keeps < longest:
+    if topic.archive:
+        if keeps < longest:
+            yield _window_archived(view, f"its longest window is {spoken(longest)}, and {said}", longest - keeps)
+    elif keeps < longest:
         yield Hazard(
             "window-beyond-retention",
             "danger",
@@ -91,6 +94,19 @@ def _window(
         )
 
 
+def _window_archived(view: DeclaredView, what: str, lacks: int) -> Hazard:
+    return Hazard(
+        "window-beyond-retention",
+        "warning",
+        f"view {view.name}",
+        what,
+        f"A new build that leftfold run makes starts with what the log still has, so for {spoken(lacks)} its windows "
+        "lack what happened before. The archive has it: a repair reads it, and so does a rebuild.",
+        f"leftfold rebuild {view.name} when its definition has changed",
+        view.source,
+    )
+
+
 def _lifetime(facts: Facts) -> Iterator[Hazard]:
     for view in facts.catalog.views.values():
         if not view_builds.keeps_everything(view):
@@ -99,6 +115,9 @@ def _lifetime(facts: Facts) -> Iterator[Hazard]:
             keeps = kept(facts, topic)
             if keeps is None or (view_builds.is_new(facts, view) and view_builds.deleted(facts, topic)):
                 continue  # lifetime-history-gone says more
+            if topic.archive:
+                yield _lifetime_archived(facts, view, topic, keeps)
+                continue
             yield Hazard(
                 "lifetime-beyond-retention",
                 "danger",
@@ -110,6 +129,20 @@ def _lifetime(facts: Facts) -> Iterator[Hazard]:
                 f"{keep_all(facts, topic)}, or declare a window that fits",
                 view.source,
             )
+
+
+def _lifetime_archived(facts: Facts, view: DeclaredView, topic: Topic[Any], keeps: int) -> Hazard:
+    return Hazard(
+        "lifetime-beyond-retention",
+        "warning",
+        f"view {view.name}",
+        f"{view_builds.lifetime_text(view)} is of everything that ever happened, and topic {facts.name(topic)} keeps "
+        f"{spoken(keeps)}",
+        f"A new build that leftfold run makes starts with the last {spoken(keeps)}. The archive has what was before: a "
+        "repair reads it, and so does a rebuild.",
+        f"leftfold rebuild {view.name} when its definition has changed",
+        view.source,
+    )
 
 
 def _co_partitioned(facts: Facts) -> Iterator[Hazard]:

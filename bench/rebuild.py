@@ -1,0 +1,149 @@
+"""A rebuild of a windowed view against a bare Spark batch read of the same topic with the same decoding.
+
+One warm JVM. Ours freezes the ends, reads all of history, folds it into tiles of two steps, counts what became of every
+record, and writes the tiles to Redis; the bare one reads, decodes, and throws away. `with_stream` is ours until the
+build has caught up with the head: its checkpoint, first batch and receipt included.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import redis
+from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro
+
+import leftfold
+from bench.engines import project
+from bench.pairs import Case, interleave, note
+from leftfold import clock
+from leftfold.run.progress import Progress
+from leftfold.spark.session import build_session
+from leftfold.spec.schema import avro_schema
+from leftfold.spec.synthetic import synthetic
+
+RECORDS = 2_000_000
+GOAL = 0.60
+VIEW = "user_activity"
+WARM_UP = 3
+# Tiles of a minute are the coarsest; they are closed once lateness, the slack of clocks (a minute) and they are over.
+_CLOSED_S = 5 + 60 + 60
+STREAMS = """\
+from datetime import datetime
+
+import leftfold as lf
+
+
+class Click(lf.Event):
+    user_id: str
+    item_id: str
+    price: float
+    at: datetime
+
+
+clicks = lf.Topic("clicks", Click, key=Click.user_id, time=Click.at, partitions=6, lateness="5s")
+
+
+class UserActivity(lf.Features, of=clicks, by=Click.user_id):
+    clicks_2m = lf.count("2m")
+    big_2m = lf.count("2m", where=Click.price > 100)
+    spend_15m = lf.sum(Click.price, "15m")
+    last_item = lf.last(Click.item_id, "15m")
+"""
+
+
+def measure(pairs: int) -> dict[str, Case]:
+    with tempfile.TemporaryDirectory(prefix="leftfold-bench-") as directory:
+        root = Path(directory) / "shop"
+        root.mkdir()
+        with project(root, STREAMS) as app:
+            with app.producer("clicks") as producer:
+                for record in synthetic(app.catalog.topic("clicks"), RECORDS, seed=1):
+                    producer.send_dict(record)
+            note(f"{RECORDS:,} records sent; {_CLOSED_S} s until their tiles are closed")
+            time.sleep(_CLOSED_S)
+            session = build_session(app.profile.spark, application="bench", log_file=app.log_directory / "spark.log")
+            try:
+                bench = _Bench(app, session)
+                for _ in range(WARM_UP):
+                    bench.ours()
+                    bench.bare()
+                ratios = interleave("rebuild", pairs, bench.ours, bench.bare)
+                times = zip(ratios, bench.last(pairs), strict=True)
+                with_stream = tuple(ratio * mine / whole for ratio, (mine, whole) in times)
+                equal = bench.true_to_the_log()
+                return {
+                    "rebuild": Case(ratios, GOAL, equal, figures={"tiles": float(bench.tiles)}),
+                    "with_stream": Case(with_stream, None, equal),
+                }
+            finally:
+                session.stop()
+
+
+class _Bench:
+    def __init__(self, app: leftfold.App, session: Any) -> None:
+        self._app, self._session = app, session
+        self._store: Any = redis.Redis.from_url(app.online.url.get_secret_value(), decode_responses=True)
+        self._times: list[tuple[float, float]] = []
+        self.tiles = 0
+
+    def ours(self) -> float:
+        """Seconds until all closed tiles of history are in the store."""
+        self._store.flushall()
+        rebuild = self._app.rebuild(VIEW, until_caught_up=True, again=True)
+        scanned: list[float] = []
+        rebuild.at_step = lambda step: scanned.append(clock.monotonic()) if step == "created" else None
+        started = clock.monotonic()
+        done = rebuild.run(_looked, session=self._session)
+        whole = clock.monotonic() - started
+        assert done.error is None, done.error
+        assert sum(done.totals().values()) == RECORDS
+        self._build = done.build
+        self._times.append((scanned[0] - started, whole))
+        return scanned[0] - started
+
+    def last(self, number: int) -> list[tuple[float, float]]:
+        return self._times[-number:]
+
+    def bare(self) -> float:
+        started = clock.monotonic()
+        records = (
+            self._session.read.format("kafka")
+            .option("kafka.bootstrap.servers", self._app.kafka.bootstrap)
+            .option("subscribe", "clicks")
+            .load()
+        )
+        schema = avro_schema(self._app.catalog.topic("clicks").event)
+        event = from_avro(F.expr("substring(value, 6, length(value) - 5)"), schema)
+        decoded = records.select("timestamp", "partition", "offset", event.alias("e")).select("*", "e.*").drop("e")
+        decoded.write.format("noop").mode("overwrite").save()
+        return clock.monotonic() - started
+
+    def true_to_the_log(self) -> bool:
+        """Counts and sums of all tiles of each step against all records: each is in one tile of each step."""
+        found: dict[str, list[int]] = {}
+        for step, value in self._fields():
+            _index, _batch, count, _big, spend, _item = json.loads(value)
+            totals = found.setdefault(step, [0, 0, 0])
+            totals[0] += count
+            totals[1] += spend
+            totals[2] += 1
+        note(f"by step: records, micro-units, tiles: {found}")
+        self.tiles = sum(totals[2] for totals in found.values())
+        sums = {tuple(totals[:2]) for totals in found.values()}
+        return len(found) == 2 and len(sums) == 1 and next(iter(sums))[0] == RECORDS
+
+    def _fields(self) -> Iterator[tuple[str, str]]:
+        prefix = f"lf:{self._app.profile.namespace}:row:{VIEW}:{self._build}:"
+        for key in self._store.scan_iter(match=f"{prefix}*", count=10_000):
+            for field, value in self._store.hgetall(key).items():
+                yield field.partition(":")[0], value
+
+
+def _looked(_: Progress) -> None:
+    """Nobody looks."""

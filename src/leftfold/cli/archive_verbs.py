@@ -1,0 +1,145 @@
+"""archive: what is kept of topics beside the log, a past from elsewhere, and going on after a gap."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from leftfold.cli.output import document, json_option, next_step, profile_option, say
+from leftfold.fold.expressions import from_micros, to_micros
+
+if TYPE_CHECKING:
+    from leftfold.replay.archives import Archive
+
+_SPAN = re.compile(r"(\d+):(\d+)-(\d+)")
+_DAYS = 10  # a person looks at the newest; --json has them all
+
+
+@click.group()
+def archive() -> None:
+    """Records that the lake keeps beside the log: see what is there, import a past, let a gap stand."""
+
+
+@archive.command()
+@click.argument("topic", required=False)
+@profile_option
+@json_option
+def show(topic: str | None, profile: str | None, as_json: bool) -> None:
+    """What is archived of TOPIC, or of all topics: offsets, dates, files, and where the log goes on."""
+    import leftfold
+
+    with leftfold.open(profile=profile).archives() as archives:
+        found = archives.show(topic)
+    if as_json:
+        document("archive show", archives=[one.as_json() for one in found])
+        return
+    if not found:
+        say("no topic of this project has archive=True")
+    for one in found:
+        _tell(one)
+
+
+def _tell(one: Archive) -> None:
+    say(f"{one.topic}: {one.records:,} records in {one.files:,} files, {one.bytes:,} bytes; {one.table}")
+    for r in one.holds:
+        click.echo(f"  holds  {r}")
+    for p, (first, end) in sorted(one.log.items()):
+        archived = one.ends.get(p)
+        upto = "nothing" if archived is None else f"up to {archived:,}"
+        click.echo(f"  seam   {one.topic}/{p}: archived {upto}, the log has {first:,} up to {end:,}")
+    for day in one.days[-_DAYS:]:
+        click.echo(f"  date   {day.date}  {day.records:>12,} records  {day.files:>5,} files  {day.bytes:>14,} bytes")
+    if len(one.days) > _DAYS:
+        say(f"  … and {len(one.days) - _DAYS:,} dates before (--json)")
+    if one.gap.ranges:
+        spans = " ".join(f"{r.partition}:{r.start}-{r.end - 1}" for r in one.gap)
+        say(f"✗ deleted before it was archived: {', '.join(map(str, one.gap))}")
+        next_step(f"leftfold archive skip {one.topic} {spans}")
+    elif one.behind:
+        say(f"  {one.behind:,} offsets are in the log only")
+        next_step("leftfold run")
+
+
+@archive.command("import")
+@click.argument("table")
+@click.option("--topic", required=True, help="Whose past it is. The topic has archive=True.")
+@click.option(
+    "--map",
+    "columns",
+    multiple=True,
+    metavar="FIELD=COLUMN",
+    help="Where a field is. [default: its own name]",
+)
+@click.option("--time", required=True, metavar="COLUMN", help="When the log would have got the record.")
+@click.option("--until", metavar="TIME", help="Leave out rows from this moment on: 2026-11-01T00:00:00Z.")
+@profile_option
+@json_option
+def import_(
+    table: str, topic: str, columns: tuple[str, ...], time: str, until: str | None, profile: str | None, as_json: bool
+) -> None:
+    """Make TABLE, a Delta table or a directory of Parquet files, the past of a topic's archive."""
+    import leftfold
+
+    mapped = dict(_pair(column) for column in columns)
+    with leftfold.open(profile=profile).archives() as archives:
+        done = archives.import_table(table, topic, columns=mapped, time=time, until=_moment(until))
+    first, last = from_micros(done.first).isoformat(), from_micros(done.last).isoformat()
+    logged = None if done.logged is None else from_micros(done.logged).isoformat()
+    if as_json:
+        seam = {"imported_from": first, "imported_to": last, "log_from": logged}
+        document("archive import", topic=topic, table=table, records=done.records, new=done.new, seam=seam)
+        return
+    if done.new:
+        say(f"✓ {done.records:,} records of {table} are the past of {topic}")
+    else:
+        say(f"– the archive of {topic} has these {done.records:,} records already")
+    say(f"  seam: imported from {first} up to {last}, the log from {logged or 'its first record'}")
+    next_step(f"leftfold archive show {topic}")
+
+
+@archive.command()
+@click.argument("topic")
+@click.argument("spans", nargs=-1, required=True, metavar="PARTITION:FIRST-LAST...")
+@profile_option
+@json_option
+def skip(topic: str, spans: tuple[str, ...], profile: str | None, as_json: bool) -> None:
+    """Go on archiving TOPIC after offsets that the log deleted before they were archived, named exactly."""
+    import leftfold
+
+    named = dict(_span(text) for text in spans)
+    with leftfold.open(profile=profile).archives() as archives:
+        archives.skip(topic, named)
+    if as_json:
+        document("archive skip", topic=topic, skipped={str(p): list(span) for p, span in named.items()})
+        return
+    say(f"✓ the archive of {topic} goes on after {sum(end - start for start, end in named.values()):,} lost offsets")
+    next_step("leftfold run")
+
+
+def _pair(text: str) -> tuple[str, str]:
+    field, equals, column = text.partition("=")
+    if not (field and equals and column):
+        raise click.UsageError(f"--map {text}: write FIELD=COLUMN")
+    return field, column
+
+
+def _span(text: str) -> tuple[int, tuple[int, int]]:
+    match = _SPAN.fullmatch(text)
+    if match is None:
+        raise click.UsageError(f"{text!r} is no range: write PARTITION:FIRST-LAST, for example 0:100-199")
+    return int(match[1]), (int(match[2]), int(match[3]) + 1)
+
+
+def _moment(text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise click.UsageError(f"--until {text}: write a moment with its zone, for example 2026-11-01T00:00:00Z")
+    return to_micros(moment)

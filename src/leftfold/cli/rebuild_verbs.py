@@ -1,0 +1,212 @@
+"""rebuild, compare, promote and rollback: a second build of a view, and moving readers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from leftfold import clock
+from leftfold.cli.output import VERSION, document, json_option, next_step, profile_option, say
+from leftfold.cli.plan_options import Span
+from leftfold.cli.view_verbs import end_after_the_batch
+from leftfold.fold.expressions import from_micros
+
+if TYPE_CHECKING:
+    from leftfold.replay.comparing import Comparison
+    from leftfold.run.progress import Progress
+    from leftfold.store.standings import Standing
+
+_LINE_EVERY_S = 5.0
+
+
+class Moment(click.ParamType[datetime]):
+    """A time with its zone: 2026-11-16T09:00:00Z."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        try:
+            moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+        except ValueError:
+            self.fail(f"{value!r} is not a time: write 2026-11-16T09:00:00Z", param, ctx)
+        if not isinstance(moment, datetime) or moment.tzinfo is None:
+            self.fail(f"{value!r} has no time zone: write 2026-11-16T09:00:00Z", param, ctx)
+        return moment
+
+
+@click.command()
+@click.argument("view")
+@click.option("--from", "since", type=Moment(), help="Only what was logged from then on. [default: all of history]")
+@click.option("--until-caught-up", is_flag=True, help="End when all that is in the log now has been applied.")
+@click.option("--again", is_flag=True, help="Leave aside what an earlier rebuild of this definition has done.")
+@click.option("--cores", type=click.IntRange(min=1), default=1, show_default=True, help="Take at most so many.")
+@profile_option
+@json_option
+def rebuild(
+    view: str,
+    since: datetime | None,
+    until_caught_up: bool,
+    again: bool,
+    cores: int,
+    profile: str | None,
+    as_json: bool,
+) -> None:
+    """Run VIEW's definition over all of history into a build of its own, beside the one that readers follow.
+
+    It then follows the live head until stopped. Readers stay where they are: promote moves them.
+    """
+    import leftfold
+
+    app = leftfold.open(profile=profile)
+    made = app.rebuild(view, since=since, again=again, until_caught_up=until_caught_up, cores=cores)
+    end_after_the_batch(made.stop)
+    started = clock.monotonic()
+    ended = made.run(_json_lines() if as_json else _lines())
+    seconds = clock.monotonic() - started
+    if as_json:
+        document("rebuild", **ended.as_json(), seconds=round(seconds, 3))
+    else:
+        counts = ended.totals()
+        say(f"{view} {ended.state}: build {ended.build}, {counts['accepted']:,} records accepted, {seconds:.1f} s")
+        if ended.error is not None:
+            say(str(ended.error))
+        else:
+            next_step(f"leftfold compare {view}" if ended.state == "caught up" else f"leftfold rebuild {view}")
+    if ended.error is not None:
+        raise SystemExit(1)
+
+
+def _lines() -> Callable[[Progress], None]:
+    said = {"at": clock.monotonic() - _LINE_EVERY_S + 1.0}
+
+    def look(progress: Progress) -> None:
+        if clock.monotonic() - said["at"] >= _LINE_EVERY_S:
+            said["at"] = clock.monotonic()
+            say(f"  {progress.view}: {_doing(progress)}")
+
+    return look
+
+
+def _doing(progress: Progress) -> str:
+    history = progress.history
+    if progress.state == "reading history" and history is not None:
+        eta = "" if history.eta_s is None else f", about {history.eta_s:,.0f} s to go"
+        return f"history: {history.done:,} of {history.total:,} offsets{eta}"
+    if progress.state == "waiting" and progress.error is not None:
+        return f"failed, and tries again in a while: {progress.error.what}"
+    if progress.last is None:
+        return "starting Spark" if history is None else "starting its stream"
+    return f"batch {progress.last.number}, {'–' if progress.lag is None else f'{progress.lag:,}'} records behind"
+
+
+def _json_lines() -> Callable[[Progress], None]:
+    """One line for every batch, and for every change of what history has been read."""
+    seen: list[tuple[Any, ...]] = [()]
+
+    def look(progress: Progress) -> None:
+        history = progress.history
+        now = (history and history.done, progress.last and progress.last.number, progress.lag == 0)
+        if now != seen[0]:
+            seen[0] = now
+            click.echo(json.dumps({"version": VERSION, "verb": "rebuild", "event": "progress", **progress.as_json()}))
+
+    return look
+
+
+@click.command()
+@click.argument("view")
+@click.option("--against", metavar="TABLE", help="With this table (Parquet or Delta) instead of the followed build.")
+@click.option("--key", "keys", multiple=True, metavar="OURS=THEIRS", help="What a key or feature is called in TABLE.")
+@click.option("--at", type=Moment(), help="Values at that moment. [default: now]")
+@click.option("--tolerance", type=click.FloatRange(min=0), default=0.0, help="Relative, of numbers. [default: none]")
+@click.option("--top", type=click.IntRange(min=0), default=5, show_default=True, help="So many of each feature's keys.")
+@click.option("--cores", type=click.IntRange(min=1), default=1, show_default=True, help="Take at most so many.")
+@profile_option
+@json_option
+def compare(
+    view: str,
+    against: str | None,
+    keys: tuple[str, ...],
+    at: datetime | None,
+    tolerance: float,
+    top: int,
+    cores: int,
+    profile: str | None,
+    as_json: bool,
+) -> None:
+    """Compare VIEW's staged build with the one that readers follow, feature by feature, at one position of the log."""
+    import leftfold
+
+    if keys and against is None:
+        raise click.UsageError("--key goes with --against")
+    if wrong := [given for given in keys if not given.partition("=")[2]]:
+        raise click.UsageError(f"--key {wrong[0]}: write OURS=THEIRS")
+    named = {ours: theirs for ours, _, theirs in (given.partition("=") for given in keys)}
+    app = leftfold.open(profile=profile)
+    found = app.compare(view, at=at, against=against, keys=named, tolerance=tolerance, top=top, cores=cores)
+    if as_json:
+        document("compare", **found.as_json())
+    else:
+        _show(found)
+
+
+def _show(found: Comparison) -> None:
+    say(f"{found.view} at {from_micros(found.at):%Y-%m-%d %H:%M:%S} UTC, {found.differences.entities:,} entities")
+    say(f"  left:  {found.left}")
+    say(f"  right: {found.right}")
+    width = max((len(f.feature) for f in found.differences.features), default=0)
+    for f in found.differences.features:
+        same = f"{f.equal:,} equal, {f.different:,} different, {f.only_left:,} only left, {f.only_right:,} only right"
+        click.echo(f"  {f.feature:{width}}  {same}")
+        for one in f.largest:
+            by = "" if one.difference is None else f"   ({one.difference:+g})"
+            click.echo(f"  {'':{width}}    {one.entity}: {one.left} → {one.right}{by}")
+    for side, names in (("left", found.only_left), ("right", found.only_right)):
+        if names:
+            say(f"  only {side}: {', '.join(names)}")
+    next_step(f"leftfold promote {found.view}")
+
+
+@click.command()
+@click.argument("view")
+@click.option("--keep", type=Span(), default="24h", show_default=True, help="How long rollback is possible.")
+@click.option("--behind", type=click.IntRange(min=0), help="Accept a build that is so many records behind.")
+@profile_option
+@json_option
+def promote(view: str, keep: int, behind: int | None, profile: str | None, as_json: bool) -> None:
+    """Move readers of VIEW to its staged build, all at once. The build they leave is kept for a while."""
+    from datetime import timedelta
+
+    import leftfold
+
+    app = leftfold.open(profile=profile)
+    _moved("promote", app.promote(view, keep=timedelta(microseconds=keep), behind=behind), as_json=as_json)
+
+
+@click.command()
+@click.argument("view")
+@profile_option
+@json_option
+def rollback(view: str, profile: str | None, as_json: bool) -> None:
+    """Move readers of VIEW back to the build they left at the last promote, all at once."""
+    import leftfold
+
+    _moved("rollback", leftfold.open(profile=profile).rollback(view), as_json=as_json)
+
+
+def _moved(verb: str, standing: Standing, *, as_json: bool) -> None:
+    if as_json:
+        document(verb, **standing.as_json())
+        return
+    say(f"✓ readers of {standing.view} follow {standing.followed}")
+    if standing.previous is not None:
+        until = from_micros(standing.previous.until)
+        say(f"  {standing.previous.build} is kept until {until:%Y-%m-%d %H:%M} UTC; keep a process running it as long")
+        next_step(f"leftfold rollback {standing.view}, if it was a mistake")
+    elif standing.staged is not None:
+        say(f"  {standing.staged} is staged again")
+        next_step(f"leftfold compare {standing.view}")

@@ -1,0 +1,188 @@
+"""replay: a range of a topic read again, to files or to another topic."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from leftfold import clock
+from leftfold.cli.output import Moment, document, json_option, next_step, people, profile_option, say
+
+if TYPE_CHECKING:
+    from leftfold.project import App
+    from leftfold.ranges import Ranges
+
+# Where there is no terminal to redraw, a line every so often.
+_LINE_EVERY_S = 10.0
+_FROM = "Only from the first record logged then or later (ISO 8601; UTC unless it says so)."
+_TO = "Only up to the first record logged then or later, without it."
+
+
+@click.command()
+@click.argument("topic")
+@click.option("--from", "start", type=Moment(), metavar="MOMENT", help=_FROM)
+@click.option("--to", "end", type=Moment(), metavar="MOMENT", help=_TO)
+@click.option("--out", metavar="DIR", help="Write files and a manifest to DIR, which must not exist.")
+@click.option(
+    "--format", type=click.Choice(["parquet", "jsonl"]), default="parquet", show_default=True, help="With --out."
+)
+@click.option("--again", metavar="DIR", help="Read what was written to DIR once more, and compare.")
+@click.option("--into", metavar="TOPIC", help="Copy to this topic, declared with log_time='header'.")
+@click.option("--follow", is_flag=True, help="With --into: go on until SIGTERM or Ctrl-C.")
+@profile_option
+@json_option
+def replay(
+    topic: str,
+    start: datetime | None,
+    end: datetime | None,
+    out: str | None,
+    format: str,
+    again: str | None,
+    into: str | None,
+    follow: bool,
+    profile: str | None,
+    as_json: bool,
+) -> None:
+    """Read a range of TOPIC again: to files (--out), against earlier files (--again), to a topic (--into)."""
+    import leftfold
+
+    if sum(given is not None for given in (out, again, into)) != 1:
+        raise click.UsageError("give one of --out DIR, --again DIR and --into TOPIC")
+    if again is not None and (start or end):
+        raise click.UsageError("--again takes its range from the manifest: leave out --from and --to")
+    if follow and (into is None or end is not None):
+        raise click.UsageError("--follow goes with --into, and has no --to")
+    if start is not None and end is not None and start >= end:
+        raise click.UsageError("--from must be before --to")
+    app = leftfold.open(profile=profile)
+    app.catalog.topic(topic)  # a name that is not declared is said to be that, before anything is asked
+    if into is not None:
+        _copy(app, topic, into, start, end, follow=follow, as_json=as_json)
+    elif out is not None:
+        _write(app, topic, _location(out), start, end, format, as_json=as_json)
+    else:
+        assert again is not None, "one of the three was given"
+        _again(app, topic, _location(again), as_json=as_json)
+
+
+def _location(given: str) -> str:
+    """Of a file system that Spark knows by its scheme, or a directory here."""
+    return given.rstrip("/") if "://" in given else str(Path(given).absolute())
+
+
+def _write(
+    app: App, topic: str, out: str, start: datetime | None, end: datetime | None, format: Any, *, as_json: bool
+) -> None:
+    started = clock.monotonic()
+    made = app.replay(topic, start=start, end=end)
+    with _session(made) as session, _watched(f"replaying {topic}", "tasks", as_json=as_json) as watch:
+        manifest = made.write(out, format, session=session, watch=watch)
+    seconds = clock.monotonic() - started
+    if as_json:
+        document("replay", topic=topic, out=out, manifest=manifest.as_json(), seconds=round(seconds, 3))
+        return
+    _say_ranges(manifest.ranges)
+    counts = ", ".join(f"{number:,} {outcome}" for outcome, number in manifest.outcomes.items()) or "none"
+    say(f"✓ {manifest.records:,} records ({counts}) are in {out}, in {seconds:.1f} s")
+    say(f"  digest {manifest.digest}")
+    next_step(f"leftfold replay {topic} --again {out}")
+
+
+def _again(app: App, topic: str, directory: str, *, as_json: bool) -> None:
+    from leftfold.replay.manifest import read_manifest
+
+    started = clock.monotonic()
+    made = app.replay(topic)
+    with _session(made) as session, _watched(f"replaying {topic}", "tasks", as_json=as_json) as watch:
+        manifest = read_manifest(session, directory)
+        found = made.again(manifest, session=session, watch=watch)
+    seconds = clock.monotonic() - started
+    if as_json:
+        document("replay", topic=topic, again=directory, records=found.records, digest=found.digest, same=True)
+        return
+    _say_ranges(manifest.ranges)
+    say(f"✓ {found.records:,} records, and the same digest {found.digest}, in {seconds:.1f} s")
+
+
+def _copy(
+    app: App, topic: str, into: str, start: datetime | None, end: datetime | None, *, follow: bool, as_json: bool
+) -> None:
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _request(stop))
+    started = clock.monotonic()
+    made = app.copy(topic, into, start=start, end=end, follow=follow)
+    with _watched(f"copying {topic} to {into}", "records", as_json=as_json) as watch:
+        copied = made.run(stop.is_set, lambda done, left: watch(done, None if left is None else done + left))
+    seconds = clock.monotonic() - started
+    if as_json:
+        document(
+            "replay",
+            topic=made.source.name,
+            into=made.target.name,
+            records=copied,
+            resumed=made.copier.resumed,
+            stopped=stop.is_set(),
+            seconds=round(seconds, 3),
+        )
+        return
+    going_on = ", going on from where it had stopped" if made.copier.resumed else ""
+    say(f"✓ {copied:,} records copied from {made.source.name} to {made.target.name}{going_on}, in {seconds:.1f} s")
+    if stop.is_set():
+        say("  stopped; the same command goes on from here")
+    next_step("leftfold run" if not stop.is_set() else f"leftfold replay {topic} --into {into}")
+
+
+def _request(stop: threading.Event) -> Callable[[int, object], None]:
+    """The first signal is a request, the second is meant at once."""
+
+    def request(number: int, _: object) -> None:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        stop.set()
+
+    return request
+
+
+@contextmanager
+def _session(made: Any) -> Iterator[Any]:
+    session = made.start_session()
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def _say_ranges(ranges: Ranges) -> None:
+    for r in ranges:
+        say(f"  {r}")
+
+
+@contextmanager
+def _watched(title: str, noun: str, *, as_json: bool) -> Iterator[Callable[[int, int | None], None]]:
+    """A bar on a terminal, else a line now and then, which with --json is a document."""
+    console = people()
+    columns = [TextColumn(title), BarColumn(), MofNCompleteColumn(), TextColumn(noun), TimeRemainingColumn()]
+    bar = Progress(*columns, console=console, disable=as_json or not console.is_terminal, transient=True)
+    said = clock.monotonic()
+
+    def watch(done: int, total: int | None) -> None:
+        nonlocal said
+        bar.update(task, completed=done, total=total)
+        if (as_json or not console.is_terminal) and clock.monotonic() - said > _LINE_EVERY_S:
+            said = clock.monotonic()
+            if as_json:
+                document("replay", event="progress", unit=noun, done=done, total=total)
+            else:
+                say(f"  {title}: {done:,}" + ("" if total is None else f" of {total:,}") + f" {noun}")
+
+    with bar:
+        task = bar.add_task("replay", total=None)
+        yield watch

@@ -1,0 +1,133 @@
+"""training-set: labels with the features that were known at their moments."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from leftfold.cli.output import document, json_option, next_step, people, profile_option, say
+from leftfold.errors import RunError
+
+if TYPE_CHECKING:
+    from leftfold.replay.report import Report
+
+
+class _Pair(click.ParamType[tuple[str, str]]):
+    name = "pair"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        left, equals, right = str(value).partition("=")
+        if not (left and equals and right):
+            self.fail(f"{value!r} is not like user_id=uid", param, ctx)
+        return left, right
+
+
+@click.command("training-set")
+@click.argument("labels", required=False)
+@click.argument("vector", required=False)
+@click.option("--time", metavar="COLUMN", help="The column of the labels with the moment of each.")
+@click.option(
+    "--keys", type=_Pair(), multiple=True, metavar="KEY=COLUMN", help="Where a view's key is named otherwise."
+)
+@click.option(
+    "--as-of",
+    type=click.Choice(["event", "log", "served"]),
+    default="log",
+    show_default=True,
+    help="What counts as known: what had happened, what had been logged, what readers could get.",
+)
+@click.option(
+    "--batch", type=_Pair(), multiple=True, metavar="VIEW=COLUMN", help="served: the batch that a reader got."
+)
+@click.option("--build", type=_Pair(), multiple=True, metavar="VIEW=BUILD", help="served: not the build followed now.")
+@click.option("--out", metavar="DIR", help="Write it there: parquet files, and a manifest of what it rests on.")
+@click.option(
+    "--report", is_flag=True, help="Count what is missing, and what another --as-of would have made different."
+)
+@click.option("--again", metavar="DIR", help="Make the one in DIR once more, from the same offsets, and compare.")
+@profile_option
+@json_option
+def training_set(
+    labels: str | None,
+    vector: str | None,
+    time: str | None,
+    keys: tuple[tuple[str, str], ...],
+    as_of: str,
+    batch: tuple[tuple[str, str], ...],
+    build: tuple[tuple[str, str], ...],
+    out: str | None,
+    report: bool,
+    again: str | None,
+    profile: str | None,
+    as_json: bool,
+) -> None:
+    """Each label in LABELS (.parquet, .csv, .jsonl) with the features of VECTOR at its moment, from the log."""
+    import leftfold
+
+    if again is not None:
+        if labels or vector or time or out:
+            raise click.UsageError("--again DIR stands alone: DIR says what it was made of.")
+        _again(leftfold.open(profile=profile), again, as_json=as_json)
+        return
+    if not (labels and vector and time) or not (out or report):
+        raise click.UsageError("LABELS, VECTOR and --time are needed, and --out DIR or --report; or --again DIR alone.")
+    app = leftfold.open(profile=profile)
+    chosen: Any = as_of
+    with app.training_set(
+        labels, vector, time=time, keys=dict(keys), as_of=chosen, batch=dict(batch), build=dict(build)
+    ) as made:
+        manifest = made.write(out) if out else None
+        counted = made.report() if report else None
+    if as_json:
+        document(
+            "training-set",
+            directory=out,
+            manifest=manifest,
+            report=None if counted is None else counted.as_json(),
+        )
+        return
+    if counted is not None:
+        show(counted)
+    if manifest is not None:
+        say(f"✓ {manifest['rows']:,} rows with {len(manifest['features'])} features are in {out}, as of {as_of}")
+        next_step(f"leftfold training-set --again {out}")
+
+
+def _again(app: Any, directory: str, *, as_json: bool) -> None:
+    with app.training_set_again(directory) as made:
+        digest = made.digest()
+    if digest != made.expected:
+        raise RunError(
+            "training-set-differs",
+            f"made again from the same offsets, {directory} is another set",
+            why=f"its digest was {made.expected}, and is {digest} now",
+            state="nothing was written; the files are as they were",
+            fix="compare the release in its manifest with this one; a topic made anew under its name has other records",
+        )
+    if as_json:
+        document("training-set", directory=directory, digest=digest, same=True)
+    else:
+        say(f"✓ {directory} made again from the same offsets is the same: {digest}")
+
+
+def show(report: Report) -> None:
+    say(f"{report.rows:,} labels, as of {report.as_of}")
+    for number, what in (
+        (report.without_time, "have no moment: nothing is known of them"),
+        (report.outside, "reach back beyond what the log still has"),
+        (report.unknown, "lie in hours in which it is not known which batch was served"),
+    ):
+        if number:
+            say(f"  {number:,} {what}")
+    table = Table(box=None, header_style="bold", padding=(0, 0, 0, 2), pad_edge=True)
+    table.add_column("feature")
+    table.add_column("missing", justify="right")
+    for first, second in report.differ:
+        table.add_column(f"{first} ≠ {second}", justify="right")
+    for name, missing in report.missing.items():
+        cells = [name, f"{missing:,}", *(f"{found[name]:,}" for found in report.differ.values())]
+        table.add_row(*(Text(cell) for cell in cells))
+    people().print(table)

@@ -1,0 +1,316 @@
+"""One topic copied to another, record by record: keys, headers and the order of each key kept, and nothing twice.
+
+The partitions of the source are merged by log time, so that the copy is as good as in the order of its first log times.
+Each slice of the merge is one transaction, which also commits how far every partition of the source has been copied, as
+offsets of a group. A new copier's `init_transactions` aborts what a dead one left open and fences one that is not dead;
+only then are the offsets read, so it goes on exactly behind what is committed. Readers must be read-committed.
+
+The group's offsets carry the ids of both topics: a topic that was made anew is not gone on with. Brokers forget offsets
+that were not committed for `offsets.retention.minutes`, so they are committed again while nothing comes; where they
+are gone all the same, a target that holds records is refused rather than filled twice.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, cast
+
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Producer as Client
+
+from leftfold import clock
+from leftfold.errors import LogError
+from leftfold.kafka.admin import Admin
+from leftfold.kafka.lanes import Lane, next_slice, positions
+from leftfold.kafka.reading import headers_of, partition_of
+from leftfold.settings import Kafka
+from leftfold.spec.first_log import HEADER, UNKNOWN, header_of, log_time_of
+
+# What waits to be merged, of all partitions together. One that has its share of it is not fetched until half is gone.
+WAITING = 60_000
+_WAITING_BYTES = 256 * 1_024 * 1_024
+_AT_ONCE = 10_000
+# How long the consumer may wait for records; a stop waits as long.
+_POLL_S = 0.2
+# The source's transactions and elections are waited for; no longer than this for any one answer.
+_ANSWER_S = 60.0
+# Far below the week after which brokers forget a group's offsets.
+_COMMITTED_AGAIN_S = 3_600.0
+# How long a partition that is added to the source may go unnoticed.
+_PARTITIONS_AGAIN_S = 30.0
+# What the brokers take is theirs to say; the client's own limits are below theirs.
+_LARGEST_MESSAGE = 64 * 1_024 * 1_024
+_SILENT = logging.Logger("leftfold.copy")
+_SILENT.addHandler(logging.NullHandler())
+_QUIET: dict[str, Any] = {"log_level": 0, "error_cb": lambda _: None, "logger": _SILENT}
+_PRODUCER: dict[str, Any] = {
+    "acks": "all",
+    "enable.idempotence": True,
+    "compression.type": "lz4",
+    "transaction.timeout.ms": 60_000,  # a slice takes seconds; of a dead copier readers wait this long, if none follows
+    "delivery.timeout.ms": 50_000,  # below the transaction's, as it must be; outlasts an election
+    "message.max.bytes": _LARGEST_MESSAGE,
+    **_QUIET,
+}
+_CONSUMER: dict[str, Any] = {
+    "enable.auto.commit": False,
+    "isolation.level": "read_committed",
+    "enable.partition.eof": True,  # nobody waits for a partition that has nothing to merge
+    "auto.offset.reset": "error",  # retention that overtakes the copy must stop it, not be skipped
+    "queued.min.messages": _AT_ONCE,  # of each partition, fetched ahead
+    **_QUIET,
+}
+_FENCED = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
+
+
+@dataclass(frozen=True)
+class Log:
+    """A topic of a copy, as the cluster has it."""
+
+    name: str
+    partitions: int
+    id: str
+    log_time: Literal["broker", "producer", "header"]
+
+
+Watch = Callable[[int, int | None], None]  # records copied, and offsets that are left; None: it has no end
+
+
+class Copier:
+    """Made anew for every run. `group` names the copy: its offsets and its transactions."""
+
+    def __init__(self, kafka: Kafka, admin: Admin, source: Log, target: Log, group: str) -> None:
+        self.copied = 0
+        self.resumed = False
+        self._kafka = kafka
+        self._admin = admin
+        self._source = source
+        self._target = target
+        self._group = group
+        self._places: dict[int, int] = {}  # what is committed
+        self._fetching: set[int] = set()
+        self._place_of = lru_cache(100_000)(lambda key: partition_of(key, target.partitions))
+
+    def run(
+        self,
+        starts: Mapping[int, int],
+        ends: Mapping[int, int] | None,
+        *,
+        stopped: Callable[[], bool],
+        watch: Watch,
+    ) -> int:
+        """From `starts`, or from where the copy stands; up to `ends`, or until it is stopped. How many it copied."""
+        with self._explained():
+            producer = Client(
+                {**self._kafka.for_librdkafka(), **_PRODUCER, "transactional.id": self._group}
+            )  # one for all partitions: a slice holds records of each
+            consumer = Consumer({**self._kafka.for_librdkafka(), **_CONSUMER, "group.id": self._group})
+            try:
+                producer.init_transactions(_ANSWER_S)
+                lanes = self._lanes(consumer, starts, ends)
+                if not self.resumed:  # before the first record: from here on there is a place to go on from
+                    self._commit(producer, consumer, lanes, [])
+                self._copy(producer, consumer, lanes, stopped, watch)
+            except BaseException:
+                with suppress(KafkaException):
+                    producer.abort_transaction(_ANSWER_S)
+                raise
+            finally:
+                producer.purge()
+                consumer.close()
+        return self.copied
+
+    def _copy(
+        self,
+        producer: Client,
+        consumer: Consumer,
+        lanes: dict[int, Lane],
+        stopped: Callable[[], bool],
+        watch: Watch,
+    ) -> None:
+        committed = looked = clock.monotonic()
+        while not stopped() and not all(lane.done for lane in lanes.values()):
+            self._fetch(consumer, lanes)
+            records = next_slice(lanes)
+            late = clock.monotonic() - committed > _COMMITTED_AGAIN_S
+            if late or positions(lanes) != self._places:
+                self._commit(producer, consumer, lanes, records)
+                committed = clock.monotonic()
+                self.copied += len(records)
+            watch(self.copied, self._left(lanes))
+            if clock.monotonic() - looked > _PARTITIONS_AGAIN_S:
+                self._check_partitions()
+                looked = clock.monotonic()
+
+    def _left(self, lanes: Mapping[int, Lane]) -> int | None:
+        if any(lane.end is None for lane in lanes.values()):
+            return None
+        return sum((lane.end or 0) - lane.position for lane in lanes.values())
+
+    # Reading -----------------------------------------------------------------------------------------------------
+
+    def _lanes(self, consumer: Consumer, starts: Mapping[int, int], ends: Mapping[int, int] | None) -> dict[int, Lane]:
+        asked = [TopicPartition(self._source.name, p) for p in range(self._source.partitions)]
+        found = consumer.committed(asked, timeout=_ANSWER_S)
+        places: dict[int, int] = {}
+        for place in found:
+            if place.error is not None:
+                raise KafkaException(place.error)
+            if place.offset >= 0:
+                places[place.partition] = place.offset
+                self._check_ids(place.metadata)
+        self.resumed = bool(places)
+        self._check_place(places)
+        if places:  # a partition that was added to the source since is copied from its start
+            starts = self._admin.start_offsets(self._source.name, self._source.partitions)
+        self._places = places
+        return {
+            p: Lane(p, places.get(p, starts[p]), None if ends is None else ends[p])
+            for p in range(self._source.partitions)
+        }
+
+    def _fetch(self, consumer: Consumer, lanes: Mapping[int, Lane]) -> None:
+        self._assign(consumer, lanes)
+        first = consumer.poll(_POLL_S)
+        for message in () if first is None else (first, *consumer.consume(_AT_ONCE, timeout=0)):
+            lane = lanes[cast(int, message.partition())]
+            error = message.error()
+            if error is None:
+                lane.add(self._log_us(message)[0], message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                lane.reach(cast(int, message.offset()))
+            elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                self._check_place(positions(lanes))
+                raise KafkaException(error)
+            elif not error.retriable():
+                raise KafkaException(error)
+
+    def _assign(self, consumer: Consumer, lanes: Mapping[int, Lane]) -> None:
+        """Fetch what has room to wait. By assignment with explicit offsets, not by pause and resume: what a client
+        takes for the position of a partition that it fetched ahead is then of no matter.
+        """
+        room, room_bytes = WAITING // len(lanes), _WAITING_BYTES // len(lanes)
+        for p, lane in lanes.items():
+            if p in self._fetching:
+                if lane.done or len(lane.waiting) > room or lane.bytes > room_bytes:
+                    consumer.incremental_unassign([TopicPartition(self._source.name, p)])
+                    self._fetching.remove(p)
+            elif not lane.done and len(lane.waiting) <= room // 2 and lane.bytes <= room_bytes // 2:
+                consumer.incremental_assign([TopicPartition(self._source.name, p, lane.fetched)])
+                self._fetching.add(p)
+
+    def _log_us(self, message: Message) -> tuple[int, bool]:
+        """When it reached its first log, and whether that is to be believed."""
+        kind, log_ms = message.timestamp()
+        log_us = log_ms * 1_000
+        if self._source.log_time == "producer":
+            return log_us, True
+        header = header_of(headers_of(message)) if self._source.log_time == "header" else None
+        return log_time_of(header, log_us, by_broker=kind == TIMESTAMP_LOG_APPEND_TIME)
+
+    # Writing -----------------------------------------------------------------------------------------------------
+
+    def _commit(self, producer: Client, consumer: Consumer, lanes: Mapping[int, Lane], records: list[Message]) -> None:
+        """One transaction: the records, and how far every partition has been copied with them."""
+        producer.begin_transaction()
+        for message in records:
+            self._produce(producer, message)
+        ids = json.dumps({"source": self._source.id, "target": self._target.id})
+        offsets = [TopicPartition(self._source.name, p, lane.position, ids) for p, lane in lanes.items()]
+        producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), _ANSWER_S)
+        producer.commit_transaction(_ANSWER_S)
+        self._places = positions(lanes)
+
+    def _produce(self, producer: Client, message: Message) -> None:
+        key = message.key()
+        log_us, known = self._log_us(message)
+        headers: list[tuple[str, str | bytes | None]] = [
+            *((name, value) for name, value in headers_of(message) if name != HEADER),
+            (HEADER, str(log_us).encode() if known else UNKNOWN),
+        ]
+        # What has no key stays with what lay beside it.
+        partition = cast(int, message.partition()) % self._target.partitions if key is None else self._place_of(key)
+        value: Any = message.value()  # none, of a deletion
+        while True:
+            try:
+                producer.produce(self._target.name, value, key, partition, headers=headers)
+            except BufferError:
+                producer.poll(0.1)
+                continue
+            return
+
+    # Refusing ----------------------------------------------------------------------------------------------------
+
+    def _check_ids(self, metadata: str | None) -> None:
+        then = json.loads(metadata or "{}")
+        for which, log in (("source", self._source), ("target", self._target)):
+            if then.get(which) != log.id:
+                raise LogError(
+                    "copy-other-topic",
+                    f"{log.name} is not the topic that {self._source.name} was copied "
+                    + ("from" if which == "source" else "to"),
+                    why=f"it was deleted and made again: its id was {then.get(which, 'not noted')}, and is {log.id}",
+                    fix=f"delete the group {self._group} to copy from the start, into a target without records",
+                )
+
+    def _check_partitions(self) -> None:
+        try:
+            found = self._admin.partitions([self._source.name]).get(self._source.name)
+        except LogError:
+            return  # the brokers are away for a moment; whether for good, the copy itself will tell
+        if found != self._source.partitions:
+            raise LogError(
+                "copy-partitions",
+                f"{self._source.name} had {self._source.partitions} partitions when its copy began, and now has "
+                + ("none" if found is None else str(found)),
+                why="partitions were added to it: a key's records may lie in two of them now, without an order between",
+                state="all that was committed is copied, once",
+                fix="run the same command again, which copies the new partitions too",
+                retriable=True,
+            )
+
+    def _check_place(self, places: Mapping[int, int]) -> None:
+        if not places:
+            ends = self._admin.end_offsets(self._target.name, self._target.partitions)
+            if any(ends.values()):
+                raise LogError(
+                    "copy-place-lost",
+                    f"{self._target.name} holds records, and how far {self._source.name} was copied is not known",
+                    why=f"the group {self._group} has no offsets: brokers forget them a week after the last, or the "
+                    "records are somebody else's; copying from the start would double what is there",
+                    fix="declare another target, without records, and copy there",
+                )
+            return
+        firsts = self._admin.start_offsets(self._source.name, self._source.partitions)
+        gone = [(p, at, firsts[p]) for p, at in sorted(places.items()) if firsts[p] > at]
+        if gone:
+            gaps = ", ".join(f"{self._source.name}/{p}: {at} to {first - 1}" for p, at, first in gone)
+            raise LogError(
+                "copy-overtaken",
+                f"{self._source.name} no longer has offsets that were not copied: {gaps}",
+                why="its retention, or somebody, deleted records faster than they were copied",
+                state=f"{self._target.name} holds all that came before these",
+                fix="declare another target and copy what is left there; a longer retention avoids this",
+            )
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except KafkaException as error:
+            fenced = error.args[0].code() in _FENCED
+            raise LogError(
+                "copy-fenced" if fenced else "copy-failed",
+                f"{self._source.name} is copied to {self._target.name} by another process"
+                if fenced
+                else f"copying {self._source.name} to {self._target.name} failed",
+                why="it was started later, and goes on where this one stopped" if fenced else error.args[0].str(),
+                state="the transaction at hand is aborted, or committed as a whole: what is copied is there once",
+                fix="leave it to the other one" if fenced else "run the same command again, which goes on from there",
+                retriable=not fenced,
+            ) from error

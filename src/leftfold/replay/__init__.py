@@ -1,0 +1,1 @@
+"""History read again: ranges of a topic, training sets, rebuilt views."""

@@ -1,0 +1,301 @@
+"""The archives of a project's topics: what they hold, importing a past, and letting a gap stand.
+
+Holds the lock of a topic's intake while it moves the end of a table. Never deletes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from leftfold.errors import DeclarationError, RunError
+from leftfold.fold.expressions import from_micros
+from leftfold.kafka.admin import Admin
+from leftfold.kafka.producer import not_registered
+from leftfold.kafka.registry import SchemaRegistry, subject_of
+from leftfold.ranges import Range, Ranges
+from leftfold.run.intake import gap_of, intake_name
+from leftfold.run.supervisor import only_runner
+from leftfold.settings import Kafka, Profile
+from leftfold.spark import archive, imports
+from leftfold.spark.history import check_topic
+from leftfold.spark.source import kafka_range
+from leftfold.spec.catalog import Catalog
+from leftfold.spec.companions import archive_table
+from leftfold.spec.schema import avro_schema
+from leftfold.spec.topic import Topic
+
+if TYPE_CHECKING:
+    from leftfold.spark.session import SparkSession
+
+# Records of each partition that are looked at for the earliest log time: clocks of brokers differ a little, and
+# markers of transactions are no records.
+_FIRST_RECORDS = 1_000
+
+
+@dataclass(frozen=True)
+class Archive:
+    """What the archive of one topic holds, and how the log goes on from there."""
+
+    topic: str
+    table: str
+    holds: Ranges
+    days: list[archive.Day]
+    log: dict[int, tuple[int, int]]  # by partition: the first offset, and the one after the last
+    ends: dict[int, int]
+
+    @property
+    def files(self) -> int:
+        return sum(day.files for day in self.days)
+
+    @property
+    def bytes(self) -> int:
+        return sum(day.bytes for day in self.days)
+
+    @property
+    def records(self) -> int:
+        return sum(day.records for day in self.days)
+
+    @property
+    def behind(self) -> int:
+        """Offsets that only the log has."""
+        return sum(max(0, end - max(first, self.ends.get(p, 0))) for p, (first, end) in self.log.items())
+
+    @property
+    def gap(self) -> Ranges:
+        """Offsets that the log deleted before they were archived."""
+        return (
+            gap_of(self.topic, self.ends, {p: first for p, (first, _) in self.log.items()}) if self.ends else Ranges()
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "topic": self.topic,
+            "table": self.table,
+            "holds": self.holds.as_json().get(self.topic, {}),
+            "days": [
+                {"date": day.date.isoformat(), "files": day.files, "bytes": day.bytes, "records": day.records}
+                for day in self.days
+            ],
+            "seam": {
+                str(p): {"archived_to": self.ends.get(p), "log_from": first, "log_to": end}
+                for p, (first, end) in sorted(self.log.items())
+            },
+            "behind": self.behind,
+            "gap": self.gap.as_json().get(self.topic, {}),
+        }
+
+
+@dataclass(frozen=True)
+class Imported:
+    topic: str
+    records: int
+    first: int  # log times, µs
+    last: int
+    logged: int | None  # the first log time of what came from Kafka, µs; None if there is nothing yet
+    new: bool  # False if the archive had it already
+
+
+@dataclass
+class Archives:
+    """Use it in a `with` block: it starts Spark when it needs it, and stops what it started."""
+
+    catalog: Catalog
+    profile: Profile
+    lake: str
+    kafka: Kafka
+    admin: Admin
+    registry: SchemaRegistry
+    locks: Path
+    start: Callable[[], SparkSession]
+    given: SparkSession | None = None
+    _held: ExitStack = field(default_factory=ExitStack)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._held.close()
+
+    @cached_property
+    def _session(self) -> SparkSession:
+        if self.given is not None:
+            return self.given
+        session = self.start()
+        self._held.callback(session.stop)
+        return session
+
+    def show(self, topic: str | None = None) -> list[Archive]:
+        names = [topic] if topic else [t.name for t in self.catalog.topics.values() if t.archive]
+        return [self._shown(self._archived(name)) for name in names]
+
+    def _shown(self, topic: Topic[Any]) -> Archive:
+        name, table, partitions = self._place(topic)
+        found = _as_declared(archive.held(self._session, table, name), topic.name)
+        days = archive.days(self._session, table) if found.version >= 0 else []
+        firsts, ends = self.admin.start_offsets(name, partitions), self.admin.end_offsets(name, partitions)
+        log = {p: (firsts[p], ends[p]) for p in range(partitions)}
+        return Archive(topic.name, table, found.ranges, days, log, found.ends)
+
+    def skip(self, topic: str, spans: Mapping[int, tuple[int, int]]) -> None:
+        """Go on after a gap, by partition from, up to and without. Exactly the one that there is."""
+        declared = self._archived(topic)
+        name, table, partitions = self._place(declared)
+        with only_runner(self.locks, intake_name(topic)):
+            found = archive.position(self._session, table) if archive.exists(self._session, table) else None
+            ends = found.ends if found else {}
+            gap = gap_of(name, ends, self.admin.start_offsets(name, partitions)) if ends else Ranges()
+            named = Ranges.of(Range(name, p, start, end) for p, (start, end) in spans.items())
+            if found is None or not gap.ranges or named != gap:
+                raise RunError(
+                    "not-the-gap",
+                    f"the gap of {topic}'s archive is {', '.join(map(str, gap)) or 'none'}",
+                    why=f"what was named is {', '.join(map(str, named)) or 'nothing'}: a gap stands for ever, so it is "
+                    "named exactly",
+                    fix="leftfold archive show " + topic,
+                )
+            check_topic(name, found.topic_id, self.admin.topic_ids([name]).get(name))
+            after = {**ends, **{r.partition: r.end for r in gap}}
+            to = replace(found, sequence=found.sequence + 1, ends=after, writer="skip")
+            archive.move(self._session, archive.no_rows(self._session, table), table, topic=topic, to=to)
+
+    def import_table(
+        self, table: str, topic: str, *, columns: Mapping[str, str], time: str, until: int | None = None
+    ) -> Imported:
+        """Make an existing table the past of the archive. `columns` is by field; `until` (µs) leaves later rows out."""
+        declared = self._archived(topic)
+        name, home, partitions = self._place(declared)
+        schema_id = None
+        if declared.format == "avro":
+            schema_id = self.registry.id_of(subject_of(name), avro_schema(declared.event))
+            if schema_id is None:
+                raise not_registered(declared, name)
+        rows = imports.as_records(
+            imports.opened(self._session, table),
+            declared,
+            schema_id,
+            columns=columns,
+            time=time,
+            partitions=partitions,
+        )
+        records = imports.until(rows, until)
+        span, lacking = imports.span(records)
+        if span is None or lacking:
+            raise _unfit(declared, table, lacking)
+        archive.make(self._session, home)
+        version = archive.held(self._session, home, name).version
+        before = archive.imported(self._session, home, version)
+        topic_id = self.admin.topic_ids([name])[name]
+        placed = imports.placed(records, topic_id)
+        logged = self._first_logged(declared, version)
+        done = Imported(topic, span.records, span.first, span.last, logged, new=not before)
+        if before:
+            if imports.digest(imports.past(self._session, home, version)) != imports.digest(placed):
+                raise _imported_before(declared, home)
+            return done
+        if logged is not None and span.last >= logged:
+            raise _overlaps(declared, table, span.last, logged)
+        self._commit(declared, imports.in_files(placed, span.records), version)
+        return done
+
+    def _commit(self, topic: Topic[Any], rows: Any, version: int) -> None:
+        name, table, partitions = self._place(topic)
+        found = archive.position(self._session, table)
+        topic_id = self.admin.topic_ids([name])[name]
+        check_topic(name, found.topic_id, topic_id)
+        if found.ends:
+            imports.append_past(rows, table, version)
+            if not archive.imported(self._session, table, archive.held(self._session, table, name).version):
+                raise archive.taken_over(topic.name, "another import found the same version of the table")
+            return
+        # Nothing of the log is archived yet: the commit says where it is to begin, which is what this past leads up to.
+        with only_runner(self.locks, intake_name(topic.name)):
+            firsts = self.admin.start_offsets(name, partitions)
+            to = archive.Position(found.sequence + 1, topic_id, firsts, {}, "import")
+            archive.move(self._session, rows, table, topic=topic.name, to=to)
+
+    def _first_logged(self, topic: Topic[Any], version: int) -> int | None:
+        """Of what came from Kafka: archived, or still in the log."""
+        name, table, partitions = self._place(topic)
+        firsts, ends = self.admin.start_offsets(name, partitions), self.admin.end_offsets(name, partitions)
+        upto = {p: min(ends[p], first + _FIRST_RECORDS) for p, first in firsts.items()}
+        kept = archive.at_version(self._session, table, version).where("offset >= 0")
+        found = [
+            imports.first_logged(kept),
+            imports.first_logged(kafka_range(self._session, self.kafka, name, firsts, upto)),
+        ]
+        return min((moment for moment in found if moment is not None), default=None)
+
+    def _archived(self, name: str) -> Topic[Any]:
+        topic = self.catalog.topic(name)
+        if not topic.archive:
+            raise DeclarationError(
+                "not-archived",
+                f"topic {name} has no archive",
+                why="only records of a topic that is declared so are kept beside the log",
+                fix="declare it with archive=True",
+                source=topic.source,
+            )
+        return topic
+
+    def _place(self, topic: Topic[Any]) -> tuple[str, str, int]:
+        """The cluster's name, the table, and how many partitions there are."""
+        name, table = self.profile.topic_name(topic.name, external=topic.external), archive_table(self.lake, topic)
+        assert table is not None, "only archived topics come here"
+        there = self.admin.partitions([name])
+        if name not in there:
+            raise RunError(
+                "not-applied",
+                f"topic {name} does not exist",
+                why="an archive belongs to a topic of the cluster",
+                fix="leftfold apply --yes",
+                source=topic.source,
+            )
+        return name, table, there[name]
+
+
+def _as_declared(found: archive.Held, topic: str) -> archive.Held:
+    return replace(found, ranges=Ranges.of(replace(r, topic=topic) for r in found.ranges))
+
+
+def _unfit(topic: Topic[Any], table: str, lacking: int) -> DeclarationError:
+    if not lacking:
+        return DeclarationError(
+            "import-empty",
+            f"{table} has no rows to import into {topic.name}",
+            why="it is empty, or all of it is later than --until",
+            fix="name another table, or a later --until",
+        )
+    return DeclarationError(
+        "import-nulls",
+        f"{lacking:,} rows of {table} lack a value that {topic.event.__name__} or the log time needs",
+        why="a record without it would be no event",
+        fix="leave these rows out of the table, or give the field a default",
+        source=topic.source,
+    )
+
+
+def _imported_before(topic: Topic[Any], table: str) -> RunError:
+    return RunError(
+        "already-imported",
+        f"the archive of {topic.name} has an imported past already, and this is another",
+        why="imported records are numbered as a whole, once: more of them would stand at the same offsets",
+        fix=f"delete the imported one first if this is to replace it: DELETE FROM delta.`{table}` WHERE offset < 0",
+    )
+
+
+def _overlaps(topic: Topic[Any], table: str, last: int, logged: int) -> RunError:
+    seam = from_micros(logged).isoformat()
+    return RunError(
+        "import-overlaps",
+        f"{table} reaches up to {from_micros(last).isoformat()}, and {topic.name} has its own records from {seam} on",
+        why="what is in both would be counted twice",
+        fix=f"add --until {seam}",
+    )

@@ -1,0 +1,72 @@
+"""What a replay to files was made of, and what it holds: enough to make it again and to compare. A small JSON file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from leftfold.errors import RunError
+from leftfold.ranges import Ranges
+
+if TYPE_CHECKING:
+    from leftfold.spark.session import SparkSession
+
+FILE = "manifest.json"
+VERSION = 1
+Format = Literal["parquet", "jsonl"]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    topic: str  # as declared
+    name: str  # in the cluster
+    topic_id: str
+    ranges: Ranges
+    schema_ids: tuple[int, ...]  # that its records were read under, or could have been
+    rejected_ids: tuple[int, ...]  # that the registry never gave out
+    columns: dict[str, str]  # with their types, as Spark says them
+    format: Format
+    records: int
+    outcomes: dict[str, int]
+    digest: str  # of all rows, whatever their order
+    made_at: str
+
+    def as_json(self) -> dict[str, Any]:
+        plain = {**asdict(self), "ranges": self.ranges.as_json()}
+        return {"version": VERSION, **plain}
+
+    def as_text(self) -> str:
+        return json.dumps(self.as_json(), indent=1) + "\n"
+
+    @classmethod
+    def parse(cls, text: str, directory: str) -> Manifest:
+        try:
+            document = json.loads(text)
+            if document.pop("version") != VERSION:
+                raise ValueError(document)
+            document["ranges"] = Ranges.from_json(document["ranges"])
+            for name in ("schema_ids", "rejected_ids"):
+                document[name] = tuple(document[name])
+            return cls(**document)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise not_a_replay(directory, f"its {FILE} is none of this version of Leftfold") from error
+
+
+def not_a_replay(directory: str, why: str) -> RunError:
+    return RunError(
+        "not-a-replay",
+        f"{directory} is not a finished replay",
+        why=why,
+        fix="name a directory that leftfold replay --out has made",
+    )
+
+
+def read_manifest(session: SparkSession, directory: str) -> Manifest:
+    from leftfold.spark import scratch
+
+    place = f"{directory}/{FILE}"
+    text = scratch.read_text(session, place)
+    if text is None:
+        raise not_a_replay(directory, f"it has no {FILE}, which is written last")
+    return Manifest.parse(text, directory)

@@ -1,0 +1,289 @@
+"""Windowed features of many entities, each at a moment of its own, as they were known then: the heart of training sets.
+
+F(k, t) of an entity with few events is made of these. Of one with many it is made of whole tiles, coarse to fine, as
+far as every event in them surely counts at t, and of single events after that; tiles and events are then joined with
+what is asked by (entity, tile), so that an entity with most of the events is spread over all tasks. The partials are
+those of the live view, so the values are too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import add
+from typing import Literal
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from leftfold.fold import columns
+from leftfold.fold.definition import Definition, Windowed
+from leftfold.fold.tiles import STEPS, ladder
+from leftfold.spark.catalyst import entity
+from leftfold.spark.offline import finished
+from leftfold.spark.tiles import OWN, aggregate, hashing, partials
+
+# What is asked, by these columns: whose features, at which moment (µs), and knowing batches up to which.
+KEYS = ("entity", "at", "upto")
+# Knowing all of them, where batches do not matter.
+ALL_BATCHES = (1 << 62) - 1
+
+_LARGEST = STEPS[-1]
+# An entity with more events than this is made of tiles: below, its tiles would hold an event or two each, and making
+# them costs more than they save. At most one in so many events brings an entity into the set that every task gets.
+MANY_EVENTS = 2_000
+
+AsOf = Literal["event", "log", "served"]
+
+
+def known_by_event(asked: DataFrame) -> DataFrame:
+    """`asked` (entity, at) where every event counts that happened before the moment, however late it was logged."""
+    return asked.select("entity", "at", F.lit(ALL_BATCHES).alias("upto"), F.col("at").alias("complete"))
+
+
+def known_by_log(asked: DataFrame, definition: Definition) -> DataFrame:
+    """... where an event counts only if it was logged before the moment.
+
+    An accepted event is logged at most `lateness` after it happened, so what happened that long before is complete.
+    """
+    complete = F.col("at") - F.lit(definition.lateness)
+    return asked.select("entity", "at", F.lit(ALL_BATCHES).alias("upto"), complete.alias("complete"))
+
+
+def features_as_of(asked: DataFrame, rows: DataFrame, definition: Definition, as_of: AsOf) -> DataFrame:
+    """entity, at, upto, and the visible features as f0, f1, …: one row for each that is asked, which are distinct.
+
+    `asked` has `complete`, too: every event before that moment counts. `rows` are as `tiles.accepted` gives them. After
+    `complete` an event counts for "log" if it was logged before `at`; for "served" if its `batch` is at most `upto`.
+    """
+    past = _Past(definition)
+    wanted = past.wanted(asked)
+    rows = rows.withColumn("entity", entity(definition.keys, OWN))
+    busy = rows.groupBy("entity").count().where(F.col("count") > MANY_EVENTS).select("entity")
+    if busy.isEmpty():  # a small question, and without it the plan for tiles would be made for nobody
+        return past.of_events(wanted, rows, as_of)
+    few = past.of_events(_without(wanted, busy), _without(rows, busy), as_of)
+    base = _only(rows, busy).withColumn("start", past.floor("event_us", past.steps[0]))
+    wanted = _only(wanted, busy)
+    pieces = [past.whole_tiles(wanted, base), past.single_events(wanted, base, as_of)]
+    if definition.lifetime:
+        pieces.append(past.all_before(wanted, base))
+    return few.unionByName(past.merged(wanted, pieces))
+
+
+def _only(rows: DataFrame, busy: DataFrame) -> DataFrame:
+    """Broadcast: to shuffle all rows by entity is what the busy ones must be spared."""
+    return rows.join(F.broadcast(busy), "entity", "left_semi")
+
+
+def _without(rows: DataFrame, busy: DataFrame) -> DataFrame:
+    return rows.join(F.broadcast(busy), "entity", "left_anti")
+
+
+class _Past:
+    """How one definition is put together from tiles and events."""
+
+    def __init__(self, definition: Definition) -> None:
+        self._definition = definition
+        self._spans = sorted({(f.window, f.step) for f in definition.windowed if f.window is not None})
+        finest = definition.steps[0] if definition.steps else _LARGEST
+        longest = _LARGEST if definition.lifetime else max(definition.longest_window, finest)
+        self.steps = ladder(finest, longest, definition.lateness)
+        # A window's start is a column, and what lies after it has its bit in the mask of a piece; so has a lifetime.
+        self._starts = [f"s{i}" for i in range(len(self._spans) + definition.lifetime)]
+
+    def floor(self, time: str | Column, step: int) -> Column:
+        moment = F.col(time) if isinstance(time, str) else time
+        return moment - F.pmod(moment, F.lit(step))
+
+    def wanted(self, asked: DataFrame) -> DataFrame:
+        """What is asked, with where whole tiles end (`whole`) and where each window starts."""
+        whole = self.floor(F.least("at", "complete"), self.steps[0])
+        starts = {
+            f"s{i}": self.floor(F.col("at") - F.lit(window), step) for i, (window, step) in enumerate(self._spans)
+        }
+        found = asked.withColumns({"whole": whole, **starts})
+        if self._definition.lifetime:
+            # Before the first window a lifetime is made of the largest tiles; from here on as windows are.
+            first = F.least("whole", *starts) if starts else F.col("whole")
+            found = found.withColumn(self._starts[-1], self.floor(first, self.steps[-1]))
+        return found
+
+    def of_events(self, wanted: DataFrame, rows: DataFrame, as_of: AsOf) -> DataFrame:
+        """From events alone, in one aggregation; who is asked for and has none keeps an empty row."""
+        events = rows.withColumnRenamed("entity", "whose").hint("merge")
+        counts = (F.col("entity") == F.col("whose")) & (F.col("event_us") < F.col("at")) & _counts(as_of)
+        if not self._definition.lifetime:
+            counts &= F.col("event_us") >= F.array_min(F.array(*self._starts))
+        joined = wanted.join(events, counts, "left")
+        found = {}
+        for feature in self._definition.windowed:
+            # Of no event, too, a count of events would count the row that stands for it.
+            within = F.col("whose").isNotNull()
+            if feature.window is not None:
+                within &= F.col("event_us") >= F.col(f"s{self._bit(feature)}")
+            for number in feature.columns:
+                column = self._definition.columns[number]
+                ties = self._definition.stream is not None
+                found[self._name(feature, number)] = aggregate(column, ties=ties, within=within)
+        return self._finished(joined, found, F.max("event_us"))
+
+    # Pieces: entity, at, upto, mask (which windows hold it), late (1 after whole tiles), p0…pn, newest ---------------
+
+    def whole_tiles(self, wanted: DataFrame, base: DataFrame) -> DataFrame:
+        """Between two starts, and to the end of whole tiles, the fewest tiles that fit."""
+        edges = F.sort_array(F.array(*self._starts))
+        segments = F.transform(
+            F.sequence(F.lit(0), F.lit(len(self._starts) - 1)),
+            lambda i: F.struct(
+                F.get(edges, i).alias("a"),
+                F.least(F.coalesce(F.get(edges, i + 1), F.col("whole")), F.col("whole")).alias("e"),
+            ),
+        )
+        cut = wanted.select("*", F.explode(segments).alias("segment")).where("segment.a < segment.e")
+        a, e = F.col("segment.a"), F.col("segment.e")
+        exploded = cut.select(*KEYS, self._mask(a).alias("mask"), F.explode(self._cover(a, e)).alias("tile"))
+        tiles = reduce(DataFrame.unionByName, self._tiles(base))
+        joined = exploded.select(*KEYS, "mask", "tile.step", "tile.start").join(
+            tiles.hint("merge"), ["entity", "step", "start"]
+        )
+        return self._merged_by(joined, [*KEYS, "mask"]).withColumn("late", F.lit(0))
+
+    def single_events(self, wanted: DataFrame, base: DataFrame, as_of: AsOf) -> DataFrame:
+        step = self.steps[0]
+        found = wanted.withColumn("since", F.greatest("whole", F.array_min(F.array(*self._starts))))
+        reached = F.sequence(self.floor("since", step), self.floor(F.col("at") - 1, step), F.lit(step))
+        exploded = found.where("since < at").withColumn("start", F.explode(reached))
+        counts = (F.col("event_us") >= F.col("since")) & (F.col("event_us") < F.col("at"))
+        joined = exploded.join(base.hint("merge"), ["entity", "start"]).where(counts & _counts(as_of))
+        folded = joined.groupBy(*KEYS, self._mask(F.col("event_us")).alias("mask")).agg(
+            *partials(self._definition), F.max("event_us").alias("newest"), *hashing(self._definition)
+        )
+        return folded.select(*KEYS, "mask", *self._widened()).withColumn("late", F.lit(1))
+
+    def all_before(self, wanted: DataFrame, base: DataFrame) -> DataFrame:
+        """Of a lifetime, the largest tiles before all else: few of each entity, so the entity alone joins them."""
+        largest = self._tiles(base)[-1].withColumnRenamed("entity", "whose")
+        lifetime = wanted.select(*KEYS, self._starts[-1])
+        before = F.col("start") < F.col(self._starts[-1])
+        joined = lifetime.join(largest.hint("merge"), (F.col("entity") == F.col("whose")) & before)
+        made = self._merged_by(joined, [*KEYS])
+        return made.withColumns({"mask": F.lit(self._lifetime_bit).cast("long"), "late": F.lit(0)})
+
+    def merged(self, wanted: DataFrame, pieces: Sequence[DataFrame]) -> DataFrame:
+        empty = [F.lit(None).cast(pieces[0].schema[n].dataType).alias(n) for n in self._partials]
+        # What is asked is a piece of its own, which holds nothing: so that each has its row, whatever happened.
+        itself = wanted.select(*KEYS, F.lit(0).cast("long").alias("mask"), F.lit(0).alias("late"), *empty)
+        every = reduce(DataFrame.unionByName, [*pieces, itself])
+        order = F.col("mask") * 2 + F.col("late")  # masks grow with time, and single events come after whole tiles
+        found = {}
+        for feature in self._definition.windowed:
+            held = F.col("mask").bitwiseAND(F.lit(1 << self._bit(feature))) != 0
+            for number in feature.columns:
+                column = self._definition.columns[number]
+                found[self._name(feature, number)] = _merge(column, F.col(f"p{number}"), order, within=held)
+        return self._finished(every, found, F.max("newest"))
+
+    # How -------------------------------------------------------------------------------------------------------------
+
+    def _finished(self, rows: DataFrame, found: dict[str, Column], newest: Column) -> DataFrame:
+        made = [column.alias(name) for name, column in found.items()]
+        folded = rows.groupBy(*KEYS).agg(*made, newest.alias("newest"), *hashing(self._definition))
+        return finished(
+            folded, self._definition, lambda f, number: F.col(self._name(f, number)), at=F.col("at"), kept=KEYS
+        )
+
+    def _tiles(self, base: DataFrame) -> list[DataFrame]:
+        """Tiles of each step: the finest of events, each other of those before it."""
+        made = base.groupBy("entity", "start").agg(
+            *partials(self._definition), F.max("event_us").alias("newest"), *hashing(self._definition)
+        )
+        levels = [made.select("entity", F.lit(self.steps[0]).alias("step"), "start", *self._partials)]
+        for step in self.steps[1:]:
+            finer = levels[-1].withColumnRenamed("start", "at").withColumn("start", self.floor("at", step))
+            coarser = self._merged_by(finer.drop("step"), ["entity", "start"], order="at")
+            levels.append(coarser.select("entity", F.lit(step).alias("step"), "start", *self._partials))
+        return levels
+
+    def _cover(self, a: Column, e: Column) -> Column:
+        """The tiles from a to e, both multiples of the first step: finer ones at either end of coarser ones."""
+        ranges = []
+        ups = [a, *(-self.floor(-a, step) for step in self.steps[1:])]
+        downs = [e, *(self.floor(e, step) for step in self.steps[1:])]
+        for level, step in enumerate(self.steps):
+            up, down = ups[level], downs[level]
+            if level + 1 == len(self.steps):
+                ranges.append(_starts(up, down, step))
+                continue
+            room = ups[level + 1] <= downs[level + 1]
+            ranges.append(_starts(up, F.when(room, ups[level + 1]).otherwise(down), step))
+            ranges.append(_starts(F.when(room, downs[level + 1]).otherwise(down), down, step))
+        return F.concat(*ranges)
+
+    def _mask(self, moment: Column) -> Column:
+        bits = [F.when(moment >= F.col(s), F.lit(1 << i)).otherwise(F.lit(0)) for i, s in enumerate(self._starts)]
+        return reduce(add, bits).cast("long")
+
+    def _bit(self, feature: Windowed) -> int:
+        return len(self._spans) if feature.window is None else self._spans.index((feature.window, feature.step))
+
+    @property
+    def _lifetime_bit(self) -> int:
+        return 1 << len(self._spans)
+
+    def _name(self, feature: Windowed, number: int) -> str:
+        return f"w{self._bit(feature)}_{number}"
+
+    @property
+    def _partials(self) -> list[str]:
+        return [*(f"p{i}" for i in range(len(self._definition.columns))), "newest"]
+
+    def _widened(self) -> list[Column]:
+        """p0…pn and newest. A sum of sums has more digits than a sum, and pieces of both kinds meet."""
+        sums = [f"p{i}" for i, column in enumerate(self._definition.columns) if column.aggregate == "sum"]
+        return [F.col(n).cast("decimal(38,0)").alias(n) if n in sums else F.col(n) for n in self._partials]
+
+    def _merged_by(self, rows: DataFrame, by: Sequence[str], order: str = "start") -> DataFrame:
+        merged = [
+            _merge(column, F.col(f"p{i}"), F.col(order)).alias(f"p{i}")
+            for i, column in enumerate(self._definition.columns)
+        ]
+        folded = rows.groupBy(*by).agg(*merged, F.max("newest").alias("newest"), *hashing(self._definition))
+        return folded.select(*by, *self._widened())
+
+
+def _counts(as_of: AsOf) -> Column:
+    """Whether an event that happened before the moment was known."""
+    if as_of == "log":
+        return F.col("log_us") < F.col("at")
+    return F.col("batch") <= F.col("upto") if as_of == "served" else F.lit(True)
+
+
+def _starts(lo: Column, hi: Column, step: int) -> Column:
+    """Every tile of a step from lo to hi."""
+    none = F.array().cast("array<struct<step:bigint,start:bigint>>")
+    tiles = F.transform(
+        F.sequence(lo, hi - F.lit(step), F.lit(step)),
+        lambda start: F.struct(F.lit(step).cast("long").alias("step"), start.alias("start")),
+    )
+    return F.when(lo < hi, tiles).otherwise(none)
+
+
+def _merge(column: columns.Column, partial: Column, order: Column, *, within: Column | None = None) -> Column:
+    """Partials of pieces of time that do not overlap, as one. `order` is that of the pieces."""
+    chosen = partial if within is None else F.when(within, partial)
+    match column.aggregate:
+        case "count" | "sum":
+            return F.sum(chosen)
+        case "min":
+            return F.min(chosen)
+        case "max":
+            return F.max(chosen)
+        case "last":
+            return F.max_by(partial, F.when(chosen.isNotNull(), order))
+        case "distinct":
+            return F.hll_union_agg(chosen)
+        case "last_n":  # each text starts with its position, so they sort by it
+            newest = F.sort_array(F.flatten(F.collect_list(chosen)), asc=False)
+            return F.slice(newest, 1, column.size)
+    raise TypeError(f"not an aggregate: {column.aggregate!r}")

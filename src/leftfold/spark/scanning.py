@@ -1,0 +1,130 @@
+"""The batch scan of a rebuild: all closed tiles of history in one aggregation, watched while it runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
+from typing import TypeVar
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from leftfold import clock
+from leftfold.errors import RunError
+from leftfold.settings import Spark
+from leftfold.spark.history import read_history
+from leftfold.spark.past import Frozen
+from leftfold.spark.redriven import with_redriven
+from leftfold.spark.source import Source
+from leftfold.spark.tiles import TilesJob, hashed
+
+# Records of history per task of the aggregation, in at most so many tasks: what one holds in memory stays small, and
+# under the number of groups from which Spark sorts instead of hashing.
+_RECORDS_PER_TASK = 250_000
+_MOST_TASKS = 1_000
+_LOOK_EVERY_S = 0.5
+R = TypeVar("R")
+
+
+class ScanStoppedError(Exception):
+    """Somebody asked for an end."""
+
+
+def bounded(spark: Spark, cores: int) -> Spark:
+    """At most so many cores. State keeps the partitions that a run would give it: it is one's own for ever."""
+    local = re.fullmatch(r"local(\[(\*|\d+)(,\d+)?\])?", spark.master)
+    if local is None:
+        conf = {**spark.conf, "spark.cores.max": cores}
+        if "spark.cores.max" in spark.conf:
+            conf = {"spark.sql.shuffle.partitions": spark.conf["spark.cores.max"], **conf}
+        return spark.model_copy(update={"conf": conf})
+    own = os.cpu_count() or 1 if local[2] == "*" else int(local[2] or 1)
+    conf = {"spark.sql.shuffle.partitions": own, **spark.conf}
+    return spark.model_copy(update={"master": f"local[{min(cores, own)},4]", "conf": conf})
+
+
+def scanned(
+    session: SparkSession, source: Source, job: TilesJob, frozen: Frozen, redriven: DataFrame | None
+) -> DataFrame:
+    """The closed tiles and the ledger of history, packed as batch 0. Re-driven records take effect in tiles only: the
+    ledger tells what became of the records of the log."""
+    records = read_history(session, source, frozen.firsts, frozen.ends)
+    if redriven is None:
+        return _packed(records, replace(job, only=frozen.closed()))
+    in_place = _packed(with_redriven(records, redriven), replace(job, only=frozen.closed())).where("entity is not null")
+    return in_place.unionByName(_packed(records, replace(job, only=frozen.closed())).where("entity is null"))
+
+
+def _packed(records: DataFrame, job: TilesJob) -> DataFrame:
+    return job.packed(hashed(job.stream(records, 0)), 0)
+
+
+class Scan:
+    """One scan: its own session, a thread of its own, and how far it is."""
+
+    def __init__(self, session: SparkSession, source: Source, frozen: Frozen) -> None:
+        self.total = sum(
+            end - frozen.firsts[t].get(p, 0) for t, parts in frozen.ends.items() for p, end in parts.items()
+        )
+        self.done = 0
+        self._session = session.newSession()
+        least = int(str(session.conf.get("spark.sql.shuffle.partitions")))
+        wanted = min(self.total // _RECORDS_PER_TASK, _MOST_TASKS)
+        self._session.conf.set("spark.sql.shuffle.partitions", max(least, wanted))
+        self._group = f"leftfold-scan-{uuid.uuid4()}"
+        self._began = clock.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        return clock.monotonic() - self._began
+
+    def run(self, work: Callable[[SparkSession], R], look: Callable[[], bool]) -> R:
+        """Do the work while somebody looks; a look that says False ends it."""
+        with ThreadPoolExecutor(1) as thread:
+            future = thread.submit(self._begin, work)
+            try:
+                going = True
+                while not wait([future], _LOOK_EVERY_S).done:
+                    self._notice()
+                    if not look():
+                        going = False
+                        self._session.sparkContext.cancelJobGroup(self._group)
+                result = future.result()
+            except (PySparkException, Py4JError) as error:
+                raise (_told(error) if going else ScanStoppedError()) from error
+            finally:
+                self._session.sparkContext.cancelJobGroup(self._group)  # of a look that failed
+        self.done = self.total
+        return result
+
+    def _begin(self, work: Callable[[SparkSession], R]) -> R:
+        self._session.sparkContext.setJobGroup(self._group, "history", interruptOnCancel=True)
+        return work(self._session)
+
+    def _notice(self) -> None:
+        """By the tasks of the stage that reads, which is the first one of its job."""
+        tracker = self._session.sparkContext.statusTracker()
+        for job in tracker.getJobIdsForGroup(self._group):
+            found = tracker.getJobInfo(job)
+            stages = sorted(found.stageIds) if found else []
+            stage = tracker.getStageInfo(stages[0]) if stages else None
+            if stage is not None and stage.numTasks:
+                self.done = max(self.done, self.total * stage.numCompletedTasks // stage.numTasks)
+
+
+def _told(failure: PySparkException | Py4JError) -> RunError:
+    lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
+    why = next((line for line in reversed(lines) if "Caused by" in line), lines[0] if lines else type(failure).__name__)
+    return RunError(
+        "rebuild-failed",
+        "history could not be read to its end",
+        why=why[:300],
+        state="readers follow the build that they followed; what was frozen is kept",
+        fix="run the same command again: it scans what was frozen once more",
+        retriable=True,
+    )

@@ -1,0 +1,45 @@
+"""Pages of docs/ that are executed as they are written, in a shell on the shared cluster.
+
+The commands of `console` blocks are run and their output compared; `diff` blocks change a file.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.engine.test_tutorial import Block, Shell, blocks, matches
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def patched(text: str, diff: str) -> str:
+    """The text with the lines of a diff changed; they stand in it once, one after the other."""
+    lines = diff.splitlines()
+    old, new = ("".join(f"{line[1:]}\n" for line in lines if line[0] in signs) for signs in (" -", " +"))
+    assert text.count(old) == 1, f"not there, or more than once:\n{old}"
+    return text.replace(old, new)
+
+
+def follow(page: Path, shell: Shell, *, namespace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every block of the page, in order."""
+    for block in blocks(page):
+        where = f"{page.name}:{block.line}"
+        if block.language == "diff":
+            file = shell.directory / block.note.removeprefix("file: ")
+            file.write_text(patched(file.read_text(encoding="utf-8"), block.body), encoding="utf-8")
+        else:
+            assert block.language == "console", f"{where}: a block that nobody executes"
+            _run(block, where, shell, namespace, capsys)
+
+
+def _run(block: Block, where: str, shell: Shell, namespace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    expected = int(block.note.removeprefix("exit: ")) if block.note else 0
+    for command, shown in block.commands():
+        done = shell.run(command)
+        with capsys.disabled():
+            print(f"    {done.seconds:6.1f} s  {command}")
+        output = done.output.replace(f"{namespace}.", "")  # which a person's own project has not
+        assert done.code == expected, f"{where}: $ {command}\nexit code {done.code}\n{output}"
+        assert matches(shown, output), f"{where}: $ {command}\nshown:\n{shown}\nprinted:\n{output}"

@@ -1,0 +1,175 @@
+"""How to provoke errors of rebuilding a view, of comparing builds and of moving readers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from leftfold.fold.expressions import to_micros
+from leftfold.replay import moving
+from leftfold.replay.freezing import check_stream
+from leftfold.store.builds import remove_rows
+from leftfold.store.layout import LedgerRow
+from leftfold.store.standings import Previous, Standing, Standings
+from tests.golden.causes import DEAD, NOON, VIEW, Cause, stand_in
+from tests.golden.causes_store import built, supervisor, view_ends
+from tests.golden.causes_views import ITEMS, TABLE
+
+OLD, NEW = "0123456789ab-00000000", "ba9876543210-00000000"
+DAY = 86_400_000_000
+STOPPED = "org.apache.spark.SparkRuntimeException: [USER_RAISED_EXCEPTION] leftfold-history-not-closed SQLSTATE: P0001"
+
+
+def standing(
+    *, followed: str | None = OLD, staged: str | None = NEW, kept: str | None = None, waiting: str | None = None
+) -> Any:
+    """Of a store in which the staged build has read a tenth of what the other one has."""
+    previous = Previous(kept, to_micros(NOON)) if kept else None
+    read = {OLD: 50_000, NEW: 5_000}
+    return stand_in(
+        of=lambda view: Standing(view, followed, staged, previous),
+        waiting_for=lambda *_: waiting,
+        position=lambda _, build: (7, [LedgerRow("clicks", 0, "accepted", 1, 0, 0, read[build])]),
+        manifest=lambda *_: None,
+    )
+
+
+def promoted(**builds: Any) -> Cause:
+    def cause(_: Path) -> None:
+        moving.promote("user_activity", standing(**builds), keep=DAY)
+
+    return cause
+
+
+def rolled_back(**builds: Any) -> Cause:
+    def cause(_: Path) -> None:
+        with mock.patch("leftfold.clock.now_us", return_value=to_micros(NOON) + DAY):
+            moving.roll_back("user_activity", standing(**builds))
+
+    return cause
+
+
+def builds_moved(_: Path) -> None:
+    standings = Standings(f"redis://{DEAD}/0", "")
+    standings._client = stand_in(eval=lambda *_: 0)
+    standings.promote(Standing("user_activity", OLD, NEW, None), keep=DAY)
+
+
+def build_needed(_: Path) -> None:
+    client = mock.MagicMock()
+    client.eval.return_value = b"staged"
+    client.__enter__.return_value = client
+    with mock.patch("leftfold.store.builds.connect", return_value=client):
+        remove_rows(f"redis://{DEAD}/0", "", "user_activity", NEW)
+
+
+def rebuilt(*, role: str) -> Cause:
+    """Of a definition that a build has already."""
+
+    def cause(tmp: Path) -> None:
+        from leftfold.replay.rebuild import Rebuild, RebuildOptions
+        from leftfold.settings import Spark
+
+        mine = built(tmp)
+        found = standing(followed=mine.id) if role == "followed" else standing(kept=mine.id)
+        options = RebuildOptions("user_activity", None, again=False, until_caught_up=True, cores=1, locks=tmp)
+        running = supervisor(tmp, topics={"clicks": 6})
+        rebuild = Rebuild(running, found, Spark(), options, log_file=tmp / "spark.log")
+        with mock.patch("leftfold.clock.now_us", return_value=to_micros(NOON) - DAY):
+            rebuild._refuse_known(found.of("user_activity"), mine.definition.fingerprint)
+
+    return cause
+
+
+def rebuild_from(tmp: Path) -> None:
+    from leftfold.replay.rebuild import Rebuild, RebuildOptions
+    from leftfold.settings import Spark
+
+    since = to_micros(NOON)
+    options = RebuildOptions("user_activity", since, again=False, until_caught_up=True, cores=1, locks=tmp)
+    running = supervisor(tmp, topics={"clicks": 6})
+    Rebuild(running, standing(), Spark(), options, log_file=tmp / "spark.log")._refuse_from()
+
+
+def rebuild_failed(_: Path) -> None:
+    from pyspark.errors import PySparkException
+
+    from leftfold.spark.scanning import _told
+
+    raise _told(PySparkException("Job aborted\nCaused by: java.io.IOException: No space left on device\n at a.b(C)"))
+
+
+def checkpoint_not_made(tmp: Path) -> None:
+    from leftfold.spark import checkpoint
+
+    files = stand_in(create=lambda *_: stand_in(close=lambda: None), rename=lambda *_: False)
+    jvm = mock.MagicMock()
+    jvm.org.apache.hadoop.fs.Path.return_value.getFileSystem.return_value = files
+    session = stand_in(sparkContext=stand_in(_jvm=jvm, _jsc=mock.MagicMock()))
+    checkpoint.create(session, f"{tmp}/checkpoints/user_activity/0123456789ab", "id")
+
+
+def history_lost(tmp: Path) -> None:
+    (view,) = supervisor(tmp, topics={"clicks": 6}).views
+    raise view._lost()
+
+
+def compared(*, view: str = "user_activity", streams: str = VIEW, **builds: Any) -> Cause:
+    def cause(tmp: Path) -> None:
+        from leftfold.replay.comparing import CompareOptions, Comparing
+
+        running = supervisor(tmp, topics={"clicks": 6, "items": 6}, streams=streams)
+        found = standing(**builds)
+        if view == "item":
+            found.manifest = lambda *_: _manifest(tmp, streams)
+        declared = running._catalog.view(view)
+        Comparing(running, found, stand_in(), declared, CompareOptions(None, None, {}, 0.0, 5)).run(stand_in())
+
+    return cause
+
+
+def _manifest(tmp: Path, streams: str) -> str:
+    from leftfold.store.layout import manifest
+
+    return manifest(built(tmp, "item", streams))
+
+
+def table_unreadable(_: Path) -> None:
+    from pyspark.errors import AnalysisException
+
+    from leftfold.spark import differences
+
+    def parquet(location: str) -> Any:
+        raise AnalysisException(f"[PATH_NOT_FOUND] Path does not exist: file:{location}. SQLSTATE: 42K03")
+
+    session = stand_in(read=stand_in(parquet=parquet))
+    with mock.patch.object(differences, "_is_delta", return_value=False):
+        differences.table_at(session, "/lake/theirs", [], {})
+
+
+def only_archived(_: Path) -> None:
+    check_stream({"clicks": {0: 500, 1: 80}}, {"clicks": {0: 900, 1: 80}})
+
+
+CAUSES: dict[str, Cause] = {
+    "rebuild-needs-log": only_archived,
+    "nothing-staged": promoted(staged=None),
+    "not-caught-up": promoted(),
+    "not-caught-up/history": promoted(waiting="its history is still being read"),
+    "not-caught-up/compare": compared(),
+    "nothing-kept": rolled_back(),
+    "nothing-kept/expired": rolled_back(kept=NEW),
+    "builds-moved": builds_moved,
+    "build-needed": build_needed,
+    "rebuild-unchanged": rebuilt(role="followed"),
+    "rebuild-kept": rebuilt(role="kept"),
+    "rebuild-failed": rebuild_failed,
+    "rebuild-from": rebuild_from,
+    "checkpoint-not-made": checkpoint_not_made,
+    "history-lost": history_lost,
+    "history-not-closed": view_ends(failure=STOPPED),
+    "nothing-to-compare": compared(staged=None),
+    "not-comparable": compared(view="item", streams=ITEMS + TABLE + VIEW),
+    "table-unreadable": table_unreadable,
+}
