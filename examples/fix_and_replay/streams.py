@@ -1,4 +1,4 @@
-"""Payments by card, and what a model that looks for fraud sees of them. It ships with a bug: docs/guide/fix-and-replay.md."""
+"""Payments by card, and what a model that looks for fraud sees of them. It has a bug: docs/guide/fix-and-replay.md."""
 
 from datetime import datetime
 
