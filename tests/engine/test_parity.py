@@ -22,7 +22,7 @@ import pytest
 import leftfold
 from leftfold.run.supervisor import Supervisor
 from leftfold.store.serving import NamedRow
-from tests.engine import projects
+from tests.engine import projects, test_meaning
 from tests.engine.conftest import Cluster
 from tests.engine.driving import run_until_caught_up
 
@@ -33,38 +33,11 @@ READS = 10_000 if FULL else 300
 RATE = 300
 SEED = int(os.environ.get("LEFTFOLD_SEED", str(random.SystemRandom().randrange(10**6))))
 
-SALES = """\
-from datetime import datetime
-
-import leftfold as lf
-
-
-class Sale(lf.Event):
-    shop: str
-    item: str | None
-    price: float
-    pieces: int
-    at: datetime
-
-
-sales = lf.Topic("sales", Sale, key=Sale.shop, time=Sale.at, partitions=6, lateness="2h")
-
-
-def over(window):
-    return {
-        f"count_{window}": lf.count(window, where=Sale.pieces > 1),
-        f"sum_{window}": lf.sum(Sale.price, window),
-        f"mean_{window}": lf.mean(Sale.pieces, window),
-        f"min_{window}": lf.min(Sale.price, window),
-        f"max_{window}": lf.max(Sale.at, window),
-        f"last_{window}": lf.last(Sale.item, window),
-        f"last_n_{window}": lf.last_n(Sale.item, window, n=5),
-        f"distinct_{window}": lf.distinct(Sale.item, window),
-    }
-
-
-Shop = type("Shop", (lf.Features,), {**over("12s"), **over("1h"), **over("24h")}, of=sales, by=Sale.shop)
-"""
+SALES = (
+    test_meaning.SALES.replace('lateness="4h"', 'lateness="2h"')
+    .replace('over("1h")', 'over("12s")')
+    .replace('over("2h")', 'over("1h")')
+)
 
 
 def sale(chance: random.Random, newest: datetime, spread_s: float, keys: int) -> dict[str, Any]:

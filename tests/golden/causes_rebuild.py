@@ -8,7 +8,7 @@ from unittest import mock
 
 from leftfold.fold.expressions import to_micros
 from leftfold.replay import moving
-from leftfold.replay.freezing import check_stream
+from leftfold.replay.cut import check_stream
 from leftfold.store.builds import remove_rows
 from leftfold.store.layout import LedgerRow
 from leftfold.store.standings import Previous, Standing, Standings

@@ -131,7 +131,7 @@ def differs(_: Path) -> None:
 
 def frozen(**what: Any) -> Cause:
     def cause(_: Path) -> None:
-        from leftfold.replay.past import Past, Position
+        from leftfold.replay.training_topics import Past, Position
 
         registry = stand_in(schema=lambda _: None)
         admin = stand_in(

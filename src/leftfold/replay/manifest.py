@@ -63,10 +63,10 @@ def not_a_replay(directory: str, why: str) -> RunError:
 
 
 def read_manifest(session: SparkSession, directory: str) -> Manifest:
-    from leftfold.spark import scratch
+    from leftfold.spark import files
 
     place = f"{directory}/{FILE}"
-    text = scratch.read_text(session, place)
+    text = files.read_text(session, place)
     if text is None:
         raise not_a_replay(directory, f"it has no {FILE}, which is written last")
     return Manifest.parse(text, directory)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from leftfold import clock
 from leftfold.errors import RunError
 from leftfold.kafka.changelog import close as close_changelogs
-from leftfold.replay.freezing import can_be_cut, freeze, still_there
+from leftfold.replay.cut import can_be_cut, freeze, still_there
 from leftfold.run import redrive
 from leftfold.run.progress import History, Progress
 from leftfold.run.supervisor import Supervisor, build_lock, only_runner

@@ -69,14 +69,14 @@ class Replay:
 
         Whatever a replay that died has left beside it is removed.
         """
-        from leftfold.spark import replayed, scratch
+        from leftfold.spark import files, replayed
         from leftfold.spark.watching import watching
 
         session = session or self.start_session()
-        if scratch.exists(session, directory):
+        if files.exists(session, directory):
             raise out_exists(directory)
-        for left in scratch.siblings(session, directory, _UNFINISHED):
-            scratch.remove(session, left)
+        for left in files.siblings(session, directory, _UNFINISHED):
+            files.remove(session, left)
         beside = f"{directory}{_UNFINISHED}{uuid.uuid4().hex[:8]}"
         records, staged = f"{beside}/records", f"{beside}/staged"
         kept = records if format == "parquet" else staged
@@ -88,10 +88,10 @@ class Replay:
                 replayed.write_json(replayed.read_parquet(session, staged), records)
                 lines = replayed.count_lines(session, records)
                 assert lines == found.records, f"{lines} lines were written of {found.records} records"
-                scratch.remove(session, staged)
+                files.remove(session, staged)
         manifest = self._manifest(found, columns, format)
-        scratch.write_text(session, f"{beside}/{FILE}", manifest.as_text())
-        if scratch.exists(session, directory) or not scratch.rename(session, beside, directory):
+        files.write_text(session, f"{beside}/{FILE}", manifest.as_text())
+        if files.exists(session, directory) or not files.rename(session, beside, directory):
             raise out_exists(directory)
         return manifest
 

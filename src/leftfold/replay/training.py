@@ -19,16 +19,16 @@ from leftfold.fold.definition import Definition
 from leftfold.fold.latest import Latest
 from leftfold.fold.vector import Part, VectorDefinition
 from leftfold.kafka.receipt_log import ReceiptLog
-from leftfold.replay.past import Past, Position
 from leftfold.replay.report import Report
+from leftfold.replay.training_topics import Past, Position
 from leftfold.run.receipts import Books, Receipt
 from leftfold.run.supervisor import Engines
 from leftfold.settings import Profile
 from leftfold.spark.as_of import AsOf
+from leftfold.spark.files import exists
 from leftfold.spark.labels import Labels, labels_of
 from leftfold.spark.lake import lake_at, lake_version
 from leftfold.spark.latest_as_of import versions_in_lake, versions_of_table
-from leftfold.spark.scratch import exists
 from leftfold.spark.served import AppliedBatch
 from leftfold.spark.source import SLOTS_PER_TOPIC
 from leftfold.spark.tiles import accepted

@@ -33,7 +33,7 @@ from leftfold.run import probed
 from leftfold.run.supervisor import Engines, Options, Supervisor
 from leftfold.run.view import RunningView
 from leftfold.settings import Profile
-from leftfold.spark import scratch as spark_scratch
+from leftfold.spark import files as spark_files
 from leftfold.spark.session import build_session
 from leftfold.store import memory
 
@@ -168,7 +168,7 @@ class _Probe:
     def remove(self) -> None:
         memory.remove_namespace(self._url, self._profile.namespace)
         kafka_scratch.remove_namespace(self._engines.admin, self._engines.registry, self._profile.namespace)
-        spark_scratch.remove(self._session, str(self._profile.checkpoints))
+        spark_files.remove(self._session, str(self._profile.checkpoints))
 
     def _bytes_s(self, scale: float) -> float:
         payloads, sent = [os.urandom(_PAYLOAD) for _ in range(1_000)], 0  # nothing that compression could make less of
@@ -210,7 +210,7 @@ class _Probe:
 
     def _changelogs(self) -> dict[str, int]:
         """What each batch wrote of its state, by file."""
-        return spark_scratch.sizes(self._session, str(self._profile.checkpoints), ".changelog")
+        return spark_files.sizes(self._session, str(self._profile.checkpoints), ".changelog")
 
     def _run(self, phase: Phase, scale: float) -> tuple[list[Timed], int, float]:
         """Send a phase's records and let the view catch up; its batches, all tiles written, records/s of sending."""

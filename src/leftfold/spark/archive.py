@@ -25,6 +25,7 @@ from pyspark.sql import functions as F
 from leftfold.errors import RunError
 from leftfold.fold.expressions import from_micros
 from leftfold.ranges import Range, Ranges
+from leftfold.spark import files
 from leftfold.spark.fed import Ends, append, follows, newest, quoted, told
 
 # Delta's name for who appends: the same for every intake, so that two of them are in each other's way.
@@ -77,9 +78,7 @@ def make(session: SparkSession, table: str) -> None:
 
 
 def exists(session: SparkSession, table: str) -> bool:
-    context: Any = session.sparkContext
-    path = context._jvm.org.apache.hadoop.fs.Path(f"{table}/_delta_log")
-    return bool(path.getFileSystem(context._jsc.hadoopConfiguration()).exists(path))
+    return files.exists(session, f"{table}/_delta_log")
 
 
 def position(session: SparkSession, table: str) -> Position:
@@ -279,9 +278,9 @@ def days(session: SparkSession, table: str) -> list[Day]:
     """From Delta's own list of files; no record is read."""
     context: Any = session.sparkContext
     log = context._jvm.org.apache.spark.sql.delta.DeltaLog
-    files: Any = log.forTableWithSnapshot(session._jsparkSession, table)._2().allFiles().toDF()
+    added: Any = log.forTableWithSnapshot(session._jsparkSession, table)._2().allFiles().toDF()
     listed = (
-        DataFrame(files, session)
+        DataFrame(added, session)
         .groupBy(F.col("partitionValues")["log_date"].alias("date"))
         .agg(
             F.count(F.lit(1)).alias("files"),

@@ -23,9 +23,9 @@ from leftfold.fold.definition import Definition
 from leftfold.fold.latest import Latest
 from leftfold.fold.vector import VectorDefinition
 from leftfold.spark.as_of import ALL_BATCHES, KEYS, AsOf, features_as_of, known_by_event, known_by_log
+from leftfold.spark.files import read_text, write_text
 from leftfold.spark.labels import Labels
 from leftfold.spark.latest_as_of import rows_as_of
-from leftfold.spark.scratch import read_text, write_text
 from leftfold.spark.served import AppliedBatch, known_by_store, with_batches, with_upto
 from leftfold.spark.source import SLOTS_PER_TOPIC
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from leftfold.replay.past import Position
+from leftfold.replay.training_topics import Position
 
 
 def test_a_position_survives_json() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from leftfold.fold.definition import Definition
 from leftfold.fold.tiles import floor
-from leftfold.replay.freezing import can_be_cut, cuts, freeze, oldest, still_there
+from leftfold.replay.cut import can_be_cut, cuts, freeze, oldest, still_there
 from leftfold.run import broom
 from tests.unit.replay.declared import activity, lifetime, source
 
