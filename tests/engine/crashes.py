@@ -67,12 +67,12 @@ def dying(view: RunningView, point: str, batch: int, how: Callable[[], None]) ->
             how()
         return write_frame(packed, *rest, **options)
 
-    def rows(given: Any, changelog: Any, *rest: Any) -> int:
+    def rows(given: Any, changelog: Any, *rest: Any, **options: Any) -> int:
         if due("changelog"):
             some = [row for row in given if row[0] is None or log_writer.writer_of(row[0], changelog.writers) == 0]
-            write_rows(some, changelog, *rest)
+            write_rows(some, changelog, *rest, **options)
             how()
-        return write_rows(given, changelog, *rest)
+        return write_rows(given, changelog, *rest, **options)
 
     with patch.multiple(running_view, write_online=online, write_changelog=frame, write_changelog_rows=rows):
         yield

@@ -268,11 +268,13 @@ def test_what_only_a_second_look_and_the_newest_records_show(cluster: Cluster, t
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_members_of_a_group_are_seen_whatever_its_protocol(cluster: Cluster, tools: Tools, protocol: str) -> None:
     topic = tools.topic("read")
-    with tools.members("readers", topic, 2, protocol):
+    with tools.members("readers", topic, 2, protocol) as readers:
 
         def settled() -> bool:  # each member has what it reads before the group says so
-            group = observed(cluster).groups[tools.name("readers")]
-            return (group.state, group.members, group.owners) == ("STABLE", 2, {topic: 2})
+            for reader in readers:  # whoever must give up a partition does so in poll
+                reader.poll(0.1)
+            group = observed(cluster).groups.get(tools.name("readers"))
+            return group is not None and (group.state, group.members, group.owners) == ("STABLE", 2, {topic: 2})
 
         projects.await_true(settled, timeout=180, what="both members")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from leftfold.cli.given import Moment, Pair
 from leftfold.cli.output import document, json_option, next_step, profile_option, say
 from leftfold.fold.expressions import from_micros, to_micros
 
@@ -67,25 +68,27 @@ def _tell(one: Archive) -> None:
 @click.argument("table")
 @click.option("--topic", required=True, help="Whose past it is. The topic has archive=True.")
 @click.option(
-    "--map",
-    "columns",
-    multiple=True,
-    metavar="FIELD=COLUMN",
-    help="Where a field is. [default: its own name]",
+    "--map", "columns", type=Pair("FIELD=COLUMN"), multiple=True, help="Where a field is. [default: its own name]"
 )
 @click.option("--time", required=True, metavar="COLUMN", help="When the log would have got the record.")
-@click.option("--until", metavar="TIME", help="Leave out rows from this moment on: 2026-11-01T00:00:00Z.")
+@click.option("--until", type=Moment(), help="Leave out rows from then on.")
 @profile_option
 @json_option
 def import_(
-    table: str, topic: str, columns: tuple[str, ...], time: str, until: str | None, profile: str | None, as_json: bool
+    table: str,
+    topic: str,
+    columns: tuple[tuple[str, str], ...],
+    time: str,
+    until: datetime | None,
+    profile: str | None,
+    as_json: bool,
 ) -> None:
     """Make TABLE, a Delta table or a directory of Parquet files, the past of a topic's archive."""
     import leftfold
 
-    mapped = dict(_pair(column) for column in columns)
+    before = None if until is None else to_micros(until)
     with leftfold.open(profile=profile).archives() as archives:
-        done = archives.import_table(table, topic, columns=mapped, time=time, until=_moment(until))
+        done = archives.import_table(table, topic, columns=dict(columns), time=time, until=before)
     first, last = from_micros(done.first).isoformat(), from_micros(done.last).isoformat()
     logged = None if done.logged is None else from_micros(done.logged).isoformat()
     if as_json:
@@ -119,27 +122,8 @@ def skip(topic: str, spans: tuple[str, ...], profile: str | None, as_json: bool)
     next_step("leftfold run")
 
 
-def _pair(text: str) -> tuple[str, str]:
-    field, equals, column = text.partition("=")
-    if not (field and equals and column):
-        raise click.UsageError(f"--map {text}: write FIELD=COLUMN")
-    return field, column
-
-
 def _span(text: str) -> tuple[int, tuple[int, int]]:
     match = _SPAN.fullmatch(text)
     if match is None:
         raise click.UsageError(f"{text!r} is no range: write PARTITION:FIRST-LAST, for example 0:100-199")
     return int(match[1]), (int(match[2]), int(match[3]) + 1)
-
-
-def _moment(text: str | None) -> int | None:
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise click.UsageError(f"--until {text}: write a moment with its zone, for example 2026-11-01T00:00:00Z")
-    return to_micros(moment)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -15,19 +14,6 @@ json_option = click.option(
     "--json", "as_json", is_flag=True, help="One JSON document on stdout, and nothing else there."
 )
 profile_option = click.option("--profile", help="A profile of leftfold.toml. [default: $LEFTFOLD_PROFILE or local]")
-
-
-class Moment(click.ParamType[datetime]):
-    """ISO 8601; UTC unless it says so."""
-
-    name = "moment"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            self.fail(f"{value!r} is not a moment like 2026-03-01T12:00:00Z", param, ctx)
-        return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def people() -> Console:

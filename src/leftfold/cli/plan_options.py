@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from leftfold.cli.given import Span
+
 if TYPE_CHECKING:
     from leftfold.plan.asked import Asked
     from leftfold.project import App
@@ -29,23 +31,6 @@ class Amount(click.ParamType[tuple[str, float]]):
         if not name or not 0 < amount < float("inf"):
             self.fail(f"{value!r} is not NAME=NUMBER, as in clicks=20k", param, ctx)
         return name, amount
-
-
-class Span(click.ParamType[int]):
-    """A duration as declarations write it, in microseconds."""
-
-    name = "DURATION"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        from leftfold.errors import DeclarationError
-        from leftfold.fold.durations import micros
-
-        if isinstance(value, int):
-            return value
-        try:
-            return micros(str(value), option="it", source=None)
-        except DeclarationError:
-            self.fail(f"{value!r} is not a duration, as in 90s, 3h or 7d", param, ctx)
 
 
 def load_options(verb: Callable[..., None]) -> Callable[..., None]:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from leftfold import clock
+from leftfold.cli.given import Moment, Pair, Span
 from leftfold.cli.output import VERSION, document, json_option, next_step, profile_option, say
-from leftfold.cli.plan_options import Span
 from leftfold.cli.view_verbs import end_after_the_batch
 from leftfold.fold.expressions import from_micros
 
@@ -21,21 +21,6 @@ if TYPE_CHECKING:
     from leftfold.store.standings import Standing
 
 _LINE_EVERY_S = 5.0
-
-
-class Moment(click.ParamType[datetime]):
-    """A time with its zone: 2026-11-16T09:00:00Z."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        try:
-            moment = datetime.fromisoformat(value) if isinstance(value, str) else value
-        except ValueError:
-            self.fail(f"{value!r} is not a time: write 2026-11-16T09:00:00Z", param, ctx)
-        if not isinstance(moment, datetime) or moment.tzinfo is None:
-            self.fail(f"{value!r} has no time zone: write 2026-11-16T09:00:00Z", param, ctx)
-        return moment
 
 
 @click.command()
@@ -120,7 +105,9 @@ def _json_lines() -> Callable[[Progress], None]:
 @click.command()
 @click.argument("view")
 @click.option("--against", metavar="TABLE", help="With this table (Parquet or Delta) instead of the followed build.")
-@click.option("--key", "keys", multiple=True, metavar="OURS=THEIRS", help="What a key or feature is called in TABLE.")
+@click.option(
+    "--key", "keys", type=Pair("OURS=THEIRS"), multiple=True, help="What a key or feature is called in TABLE."
+)
 @click.option("--at", type=Moment(), help="Values at that moment. [default: now]")
 @click.option("--tolerance", type=click.FloatRange(min=0), default=0.0, help="Relative, of numbers. [default: none]")
 @click.option("--top", type=click.IntRange(min=0), default=5, show_default=True, help="So many of each feature's keys.")
@@ -130,7 +117,7 @@ def _json_lines() -> Callable[[Progress], None]:
 def compare(
     view: str,
     against: str | None,
-    keys: tuple[str, ...],
+    keys: tuple[tuple[str, str], ...],
     at: datetime | None,
     tolerance: float,
     top: int,
@@ -143,11 +130,8 @@ def compare(
 
     if keys and against is None:
         raise click.UsageError("--key goes with --against")
-    if wrong := [given for given in keys if not given.partition("=")[2]]:
-        raise click.UsageError(f"--key {wrong[0]}: write OURS=THEIRS")
-    named = {ours: theirs for ours, _, theirs in (given.partition("=") for given in keys)}
     app = leftfold.open(profile=profile)
-    found = app.compare(view, at=at, against=against, keys=named, tolerance=tolerance, top=top, cores=cores)
+    found = app.compare(view, at=at, against=against, keys=dict(keys), tolerance=tolerance, top=top, cores=cores)
     if as_json:
         document("compare", **found.as_json())
     else:

@@ -14,7 +14,8 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from leftfold import clock
-from leftfold.cli.output import Moment, document, json_option, next_step, people, profile_option, say
+from leftfold.cli.given import Moment
+from leftfold.cli.output import document, json_option, next_step, people, profile_option, say
 
 if TYPE_CHECKING:
     from leftfold.project import App
@@ -28,8 +29,8 @@ _TO = "Only up to the first record logged then or later, without it."
 
 @click.command()
 @click.argument("topic")
-@click.option("--from", "start", type=Moment(), metavar="MOMENT", help=_FROM)
-@click.option("--to", "end", type=Moment(), metavar="MOMENT", help=_TO)
+@click.option("--from", "start", type=Moment(), help=_FROM)
+@click.option("--to", "end", type=Moment(), help=_TO)
 @click.option("--out", metavar="DIR", help="Write files and a manifest to DIR, which must not exist.")
 @click.option(
     "--format", type=click.Choice(["parquet", "jsonl"]), default="parquet", show_default=True, help="With --out."

@@ -8,6 +8,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from leftfold.cli.given import Pair
 from leftfold.cli.output import document, json_option, next_step, people, profile_option, say
 from leftfold.errors import RunError
 
@@ -15,23 +16,11 @@ if TYPE_CHECKING:
     from leftfold.replay.report import Report
 
 
-class _Pair(click.ParamType[tuple[str, str]]):
-    name = "pair"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        left, equals, right = str(value).partition("=")
-        if not (left and equals and right):
-            self.fail(f"{value!r} is not like user_id=uid", param, ctx)
-        return left, right
-
-
 @click.command("training-set")
 @click.argument("labels", required=False)
 @click.argument("vector", required=False)
 @click.option("--time", metavar="COLUMN", help="The column of the labels with the moment of each.")
-@click.option(
-    "--keys", type=_Pair(), multiple=True, metavar="KEY=COLUMN", help="Where a view's key is named otherwise."
-)
+@click.option("--keys", type=Pair("KEY=COLUMN"), multiple=True, help="Where a view's key is named otherwise.")
 @click.option(
     "--as-of",
     type=click.Choice(["event", "log", "served"]),
@@ -39,10 +28,8 @@ class _Pair(click.ParamType[tuple[str, str]]):
     show_default=True,
     help="What counts as known: what had happened, what had been logged, what readers could get.",
 )
-@click.option(
-    "--batch", type=_Pair(), multiple=True, metavar="VIEW=COLUMN", help="served: the batch that a reader got."
-)
-@click.option("--build", type=_Pair(), multiple=True, metavar="VIEW=BUILD", help="served: not the build followed now.")
+@click.option("--batch", type=Pair("VIEW=COLUMN"), multiple=True, help="served: the batch that a reader got.")
+@click.option("--build", type=Pair("VIEW=BUILD"), multiple=True, help="served: not the build followed now.")
 @click.option("--out", metavar="DIR", help="Write it there: parquet files, and a manifest of what it rests on.")
 @click.option(
     "--report", is_flag=True, help="Count what is missing, and what another --as-of would have made different."

@@ -13,7 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from leftfold.cli.output import Moment, document, json_option, people, profile_option
+from leftfold.cli.given import Moment
+from leftfold.cli.output import document, json_option, people, profile_option
 from leftfold.cli.view_verbs import parsed_key
 from leftfold.fold.expressions import from_micros
 
@@ -29,7 +30,7 @@ _MARKS = {"same": "✓", "different": "✗", "unknown": "?"}
 @click.command()
 @click.argument("view")
 @click.argument("key", nargs=-1, required=True)
-@click.option("--at", type=Moment(), metavar="MOMENT", help="For a past moment (ISO 8601; UTC unless it says so).")
+@click.option("--at", type=Moment(), help="For a past moment (ISO 8601; UTC unless it says so).")
 @click.option("--all", "everything", is_flag=True, help=f"Every tile and event, not only the newest {SHOWN}.")
 @profile_option
 @json_option

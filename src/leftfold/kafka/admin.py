@@ -36,6 +36,8 @@ _PASSING = frozenset(
     (
         *(KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION),
         *(KafkaError.REQUEST_TIMED_OUT, KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError.OFFSET_NOT_AVAILABLE),
+        # The client has heard of a new leader before the broker that leads, or after it.
+        *(KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.FENCED_LEADER_EPOCH),
         *MOVING,
     )
 )

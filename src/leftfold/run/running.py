@@ -6,6 +6,7 @@ What the query does is its subclass's: a view, the intake of a topic, the lake o
 from __future__ import annotations
 
 import threading
+import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 BACK_OFF_S = (1, 2, 4, 8, 16, 32, 60, 60)
 # A failure that names no engine is most likely the same again: three times tell that it is.
 _TRIES_UNEXPLAINED = 3
+_LOOK_EVERY_S = 0.2
 
 
 class BatchRefusedError(Exception):
@@ -90,8 +92,10 @@ class Running(ABC):
     def wait(self) -> None:
         """Until it has ended: for callers without a loop of their own."""
         while self.running:
-            if self._query is not None:
-                self._query.wait(0.2)
+            if self._query is not None and self._due is None:
+                self._query.wait(_LOOK_EVERY_S)
+            else:
+                time.sleep(_LOOK_EVERY_S)
             self.poll()
 
     def stop(self) -> None:

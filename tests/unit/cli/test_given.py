@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import click
+import pytest
+
+from leftfold.cli.given import Moment, Pair
+
+
+@pytest.mark.parametrize("written", ["2026-03-01T12:00:00", "2026-03-01T12:00:00Z", "2026-03-01 13:00:00+01:00"])
+def test_a_moment_is_in_utc_unless_it_says_so(written: str) -> None:
+    assert Moment().convert(written, None, None) == datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def test_a_moment_keeps_its_zone() -> None:
+    found = Moment().convert("2026-03-01T12:00:00+05:30", None, None)
+    assert found.utcoffset() == timezone(timedelta(hours=5, minutes=30)).utcoffset(None)
+
+
+def test_what_is_not_a_moment_is_refused() -> None:
+    with pytest.raises(click.BadParameter, match="'noon' is not a moment like 2026-03-01T12:00:00Z"):
+        Moment().convert("noon", None, None)
+
+
+def test_a_pair() -> None:
+    assert Pair("KEY=COLUMN").convert("user_id=uid", None, None) == ("user_id", "uid")
+    assert Pair("KEY=COLUMN").convert("a=b=c", None, None) == ("a", "b=c")
+
+
+@pytest.mark.parametrize("written", ["user_id", "=uid", "user_id=", ""])
+def test_half_a_pair_is_refused(written: str) -> None:
+    with pytest.raises(click.BadParameter, match=f"'{written}' is not KEY=COLUMN"):
+        Pair("KEY=COLUMN").convert(written, None, None)
