@@ -7,13 +7,16 @@ import json
 import signal
 import sys
 
-from bench import online, producer, replay, view
+from bench import online, producer, rebuild, replay, scans, training, view
 
 BENCHES = {
     "producer": producer.measure,
     "view": view.measure,
     "online": online.measure,
-    "replay": replay.measure,
+    "replay": replay.measure,  # the three below
+    "scans": scans.measure,
+    "rebuild": rebuild.measure,
+    "training": training.measure,
 }
 
 

@@ -25,6 +25,7 @@ from leftfold import clock
 from leftfold.replay.replay import Replay
 from leftfold.spark.archive import compact_closed, days
 from leftfold.spark.session import build_session
+from leftfold.spark.source import POLLS
 from leftfold.spec.schema import avro_schema
 
 RECORDS = 6_000_000
@@ -120,6 +121,7 @@ class _Bench:
                 self._session.read.format("kafka")
                 .option("kafka.bootstrap.servers", self._app.kafka.bootstrap)
                 .option("subscribe", "clicks")
+                .options(**POLLS)
                 .load()
             )
             schema = avro_schema(self._app.catalog.topic("clicks").event)

@@ -37,6 +37,7 @@ def run(
         session.readStream.format("kafka")
         .option("kafka.bootstrap.servers", bootstrap)
         .option("subscribe", topic)
+        .option("kafka.max.poll.records", 2_000)
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", per_trigger)
         .load()

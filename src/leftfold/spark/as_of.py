@@ -16,11 +16,11 @@ from typing import Literal
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from leftfold.fold import columns
 from leftfold.fold.definition import Definition, Windowed
 from leftfold.fold.tiles import STEPS, ladder
 from leftfold.spark.catalyst import entity
 from leftfold.spark.offline import finished
+from leftfold.spark.stacked import merged
 from leftfold.spark.tiles import OWN, aggregate, hashing, partials
 
 # What is asked, by these columns: whose features, at which moment (µs), and knowing batches up to which.
@@ -181,7 +181,7 @@ class _Past:
             held = F.col("mask").bitwiseAND(F.lit(1 << self._bit(feature))) != 0
             for number in feature.columns:
                 column = self._definition.columns[number]
-                found[self._name(feature, number)] = _merge(column, F.col(f"p{number}"), order, within=held)
+                found[self._name(feature, number)] = merged(column, F.col(f"p{number}"), order=order, within=held)
         return self._finished(every, found, F.max("newest"))
 
     # How -------------------------------------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ class _Past:
 
     def _merged_by(self, rows: DataFrame, by: Sequence[str], order: str = "start") -> DataFrame:
         merged = [
-            _merge(column, F.col(f"p{i}"), F.col(order)).alias(f"p{i}")
+            merged(column, F.col(f"p{i}"), order=F.col(order)).alias(f"p{i}")
             for i, column in enumerate(self._definition.columns)
         ]
         folded = rows.groupBy(*by).agg(*merged, F.max("newest").alias("newest"), *hashing(self._definition))
@@ -267,23 +267,3 @@ def _starts(lo: Column, hi: Column, step: int) -> Column:
         lambda start: F.struct(F.lit(step).cast("long").alias("step"), start.alias("start")),
     )
     return F.when(lo < hi, tiles).otherwise(none)
-
-
-def _merge(column: columns.Column, partial: Column, order: Column, *, within: Column | None = None) -> Column:
-    """Partials of pieces of time that do not overlap, as one. `order` is that of the pieces."""
-    chosen = partial if within is None else F.when(within, partial)
-    match column.aggregate:
-        case "count" | "sum":
-            return F.sum(chosen)
-        case "min":
-            return F.min(chosen)
-        case "max":
-            return F.max(chosen)
-        case "last":
-            return F.max_by(partial, F.when(chosen.isNotNull(), order))
-        case "distinct":
-            return F.hll_union_agg(chosen)
-        case "last_n":  # each text starts with its position, so they sort by it
-            newest = F.sort_array(F.flatten(F.collect_list(chosen)), asc=False)
-            return F.slice(newest, 1, column.size)
-    raise TypeError(f"not an aggregate: {column.aggregate!r}")

@@ -21,6 +21,7 @@ from leftfold.spark.history import read_history
 from leftfold.spark.past import Frozen
 from leftfold.spark.redriven import with_redriven
 from leftfold.spark.source import Source
+from leftfold.spark.stacked import stacked
 from leftfold.spark.tiles import TilesJob, hashed
 
 # Records of history per task of the aggregation, in at most so many tasks: what one holds in memory stays small, and
@@ -55,13 +56,15 @@ def scanned(
     ledger tells what became of the records of the log."""
     records = read_history(session, source, frozen.firsts, frozen.ends)
     if redriven is None:
-        return _packed(records, replace(job, only=frozen.closed()))
-    in_place = _packed(with_redriven(records, redriven), replace(job, only=frozen.closed())).where("entity is not null")
-    return in_place.unionByName(_packed(records, replace(job, only=frozen.closed())).where("entity is null"))
+        return _packed(records, job, frozen)
+    in_place = _packed(with_redriven(records, redriven), job, frozen).where("entity is not null")
+    return in_place.unionByName(_packed(records, job, frozen).where("entity is null"))
 
 
-def _packed(records: DataFrame, job: TilesJob) -> DataFrame:
-    return job.packed(hashed(job.stream(records, 0)), 0)
+def _packed(records: DataFrame, job: TilesJob, frozen: Frozen) -> DataFrame:
+    if job.between is None:
+        return job.packed(stacked(records, job.definition, frozen.closed()), 0)
+    return job.packed(hashed(replace(job, only=frozen.closed()).stream(records, 0)), 0)
 
 
 class Scan:

@@ -85,24 +85,15 @@ def tiles(
     seen = _seen(marked, definition, stream)
     steps = (*definition.steps, *((_LIFETIME,) if definition.lifetime else ()))
     if stream is None:
-        rows = _exploded(_own_columns(seen, definition, kinds, "event."), steps)
+        rows = exploded(_own_columns(seen, definition, kinds, "event."), steps)
     else:
-        rows = _exploded(_placed(_called(stream, _given(seen)), definition, kinds), steps, ledger=False).unionByName(
-            _exploded(_own_columns(seen, definition, {}, "event."), ()), allowMissingColumns=True
+        rows = exploded(_placed(_called(stream, _given(seen)), definition, kinds), steps, ledger=False).unionByName(
+            exploded(_own_columns(seen, definition, {}, "event."), ()), allowMissingColumns=True
         )
     if only is not None:
         rows = rows.where(only)
-    is_ledger, is_lifetime = F.col("s") == _LEDGER, F.col("s") == _LIFETIME
-    start = F.col("event_us") - F.pmod("event_us", F.when(F.col("s") > 0, F.col("s")).otherwise(F.lit(1)))
-    never = F.lit(_NEVER).cast("timestamp")
-    end = F.when(is_ledger | is_lifetime, never).otherwise(F.timestamp_micros(start + F.col("s")))
-    keyed = rows.select(
-        "*",
-        F.when(is_ledger, F.col("outcome")).otherwise(entity(definition.keys, OWN)).alias("entity"),
-        F.when(is_ledger, ledger_step()).otherwise(F.col("s")).alias("step"),
-        # The tile's end is what state is evicted by; computing it lost the watermark's mark, so it is put back.
-        end.alias("tile_end", metadata={"spark.watermarkDelayMs": delay_ms}),
-    )
+    # The tile's end is what state is evicted by; computing it lost the watermark's mark, so it is put back.
+    keyed = rows.select("*", *tile(entity(definition.keys, OWN), {"spark.watermarkDelayMs": delay_ms}))
     return keyed.groupBy("entity", "step", "tile_end").agg(
         *partials(definition),
         *hashing(definition),
@@ -113,9 +104,22 @@ def tiles(
     )
 
 
+def tile(whose: Column, mark: dict[str, int] | None = None) -> list[Column]:
+    """entity, step and tile_end of a row that is exploded to step `s`."""
+    is_ledger, is_lifetime = F.col("s") == _LEDGER, F.col("s") == _LIFETIME
+    start = F.col("event_us") - F.pmod("event_us", F.when(F.col("s") > 0, F.col("s")).otherwise(F.lit(1)))
+    never = F.lit(_NEVER).cast("timestamp")
+    end = F.when(is_ledger | is_lifetime, never).otherwise(F.timestamp_micros(start + F.col("s")))
+    return [
+        F.when(is_ledger, F.col("outcome")).otherwise(whose).alias("entity"),
+        F.when(is_ledger, ledger_step()).otherwise(F.col("s")).alias("step"),
+        end.alias("tile_end", metadata=mark) if mark else end.alias("tile_end"),
+    ]
+
+
 def hashed(made: DataFrame) -> DataFrame:
     """Tiles made by a batch, which has no state: there Spark leaves out a column that nobody reads, and would sort."""
-    return made.where(F.size(_HASHED) == 0) if _HASHED in made.columns else made
+    return made.where(F.size(_HASHED) == 0).drop(_HASHED) if _HASHED in made.columns else made
 
 
 def partials(definition: Definition) -> list[Column]:
@@ -131,6 +135,11 @@ def hashing(definition: Definition) -> list[Column]:
     if "last" not in kept or kept & {"last_n", "distinct"}:
         return []
     return [F.collect_list(F.when(F.lit(False), F.lit(0))).alias(_HASHED)]
+
+
+def judged_rows(records: DataFrame, definition: Definition) -> DataFrame:
+    """... of every record, accepted or not, where there is no stream between."""
+    return _own_columns(_seen(records, definition, None), definition, _kinds(definition), "event.")
 
 
 def accepted(records: DataFrame, definition: Definition, stream: Stream | None = None) -> DataFrame:
@@ -188,7 +197,7 @@ def _placed(made: DataFrame, definition: Definition, kinds: dict[str, Kind]) -> 
     return made.select(f"{RECORD}.*", F.col(f"{RECORD}.event_us").alias(OWN + definition.time), *fields)
 
 
-def _exploded(rows: DataFrame, steps: tuple[int, ...], *, ledger: bool = True) -> DataFrame:
+def exploded(rows: DataFrame, steps: tuple[int, ...], *, ledger: bool = True) -> DataFrame:
     """One row per step, all constants, so that nothing is allocated per record; a record not accepted counts only."""
     every = F.array(*(F.lit(s).cast("long") for s in (*steps, *((_LEDGER,) if ledger else ()))))
     if not ledger or not steps:
@@ -209,10 +218,13 @@ def _kinds(definition: Definition) -> dict[str, Kind]:
     }
 
 
-def aggregate(column: columns.Column, *, ties: bool, within: Column | None = None) -> Column:
+def aggregate(
+    column: columns.Column, *, ties: bool = False, within: Column | None = None, placed: bool = False
+) -> Column:
     """A column's partial over rows as `accepted` gives them, or over those of them that lie `within` something.
 
-    `ties` are rows of one position, which only a stream makes: among those the largest text is the last.
+    `ties` are rows of one position, which only a stream makes: among those the largest text is the last. `placed`
+    keeps the position with the last value, for pieces that overlap in time.
     """
     conditions = ([] if within is None else [within]) + ([] if column.where is None else [condition(column.where, OWN)])
     where = reduce(and_, conditions) if conditions else None
@@ -224,8 +236,7 @@ def aggregate(column: columns.Column, *, ties: bool, within: Column | None = Non
         # Spark's own bounded aggregate: state holds n values, whatever the tile saw.
         return InternalFunction.collect_top_k(_placed_text(chosen), column.size, False)
     if column.aggregate == "last":
-        position = F.struct("event_us", "slot", "offset", *((value.cast("string"),) if ties else ()))
-        return F.max_by(value, F.when(chosen.isNotNull(), position))
+        return _last(value, chosen.isNotNull(), ties=ties, placed=placed)
     if column.aggregate == "distinct":
         return F.hll_sketch_agg(chosen, column.size)
     if column.aggregate == "sum":
@@ -233,6 +244,13 @@ def aggregate(column: columns.Column, *, ties: bool, within: Column | None = Non
     if column.aggregate != "count" and column.kind == "float":
         chosen = F.when(chosen == 0.0, F.lit(0.0)).otherwise(chosen)  # never -0.0: it would depend on the order
     return {"count": F.count, "min": F.min, "max": F.max}[column.aggregate](chosen)
+
+
+def _last(value: Column, counts: Column, *, ties: bool, placed: bool) -> Column:
+    position = F.struct("event_us", "slot", "offset", *((value.cast("string"),) if ties else ()))
+    if placed:
+        return F.max(F.when(counts, F.struct(position.alias("position"), value.alias("value"))))
+    return F.max_by(value, F.when(counts, position))
 
 
 def _placed_text(value: Column) -> Column:
