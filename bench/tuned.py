@@ -38,6 +38,7 @@ def run(
         .option("kafka.bootstrap.servers", bootstrap)
         .option("subscribe", topic)
         .option("kafka.max.poll.records", 2_000)
+        .option("kafka.fetch.max.wait.ms", 10)
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", per_trigger)
         .load()
