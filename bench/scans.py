@@ -1,5 +1,5 @@
-"""Reading history again: a stateless scan of the log against a bare Spark batch read with the same decoding; and the
-records of one key on one of ten days, from the archive against from the log.
+"""Reading history again: a stateless scan of the log against a bare Spark batch read with the same decoding and the
+same settings of the consumer; and the records of one key on one of ten days, from the archive against from the log.
 
 One warm JVM, one topic of ten days by its producer's clock, archived and its closed days compacted. Both sides of a
 pair make the same figures of the same records; a bare read judges no record.

@@ -24,10 +24,10 @@ from leftfold.spec.first_log import AHEAD, DIGITS, HEADER
 from leftfold.spec.framing import HEADER_BYTES, frame
 from leftfold.spec.schema import avro_schema
 
-# After each poll Spark asks the broker for the partition's first and last offset, on the connection on which the consumer
-# has just begun its next fetch. At the end of a partition that fetch, and so the question, waits for records: half a
-# second for every partition and batch, unless it is told not to. And of 500 records a poll, as is usual, there are many
-# questions; more than these would make what Spark keeps of a fetch large.
+# After each poll Spark asks the broker for the partition's first and last offset, on the connection on which the
+# consumer has just begun its next fetch. At the end of a partition that fetch waits for records, and the question
+# behind it: half a second for every partition and batch, unless it is told not to. Of 500 records a poll, as is usual,
+# there are many questions; far more would make large what Spark keeps of a fetch.
 POLLS = {"kafka.max.poll.records": "2000", "kafka.fetch.max.wait.ms": "10"}
 # Offsets per batch and partition: about a second of work for one core, so that views take turns and a stop is quick.
 OFFSETS_PER_PARTITION = 50_000
