@@ -244,11 +244,11 @@ class _Past:
         return [F.col(n).cast("decimal(38,0)").alias(n) if n in sums else F.col(n) for n in self._partials]
 
     def _merged_by(self, rows: DataFrame, by: Sequence[str], order: str = "start") -> DataFrame:
-        merged = [
+        made = [
             merged(column, F.col(f"p{i}"), order=F.col(order)).alias(f"p{i}")
             for i, column in enumerate(self._definition.columns)
         ]
-        folded = rows.groupBy(*by).agg(*merged, F.max("newest").alias("newest"), *hashing(self._definition))
+        folded = rows.groupBy(*by).agg(*made, F.max("newest").alias("newest"), *hashing(self._definition))
         return folded.select(*by, *self._widened())
 
 
