@@ -9,6 +9,7 @@ from unittest import mock
 from leftfold.fold.expressions import to_micros
 from leftfold.replay import moving
 from leftfold.replay.cut import check_stream
+from leftfold.run import refusals
 from leftfold.store.builds import remove_rows
 from leftfold.store.layout import LedgerRow
 from leftfold.store.standings import Previous, Standing, Standings
@@ -110,9 +111,8 @@ def checkpoint_not_made(tmp: Path) -> None:
     checkpoint.create(session, f"{tmp}/checkpoints/user_activity/0123456789ab", "id")
 
 
-def history_lost(tmp: Path) -> None:
-    (view,) = supervisor(tmp, topics={"clicks": 6}).views
-    raise view._lost()
+def history_lost(_: Path) -> None:
+    raise refusals.history_lost("user_activity")
 
 
 def compared(*, view: str = "user_activity", streams: str = VIEW, **builds: Any) -> Cause:

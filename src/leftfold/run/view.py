@@ -19,16 +19,16 @@ from leftfold.kafka.changelog import Changelog, StaleWriterError
 from leftfold.kafka.receipt_log import ReceiptLog
 from leftfold.kafka.registry import SchemaRegistry
 from leftfold.kafka.shadow import ShadowGroup
-from leftfold.run import broom, reconcile, redrive, repair
+from leftfold.run import broom, reconcile, redrive, refusals, repair
 from leftfold.run.progress import Batch
 from leftfold.run.receipts import Books, Receipt, counted
 from leftfold.run.running import BatchRefusedError, RunningReader
 from leftfold.spark.changelog import write_changelog, write_changelog_rows
 from leftfold.spark.checkpoint import Standing, batch_offsets, drop_foreign_snapshots, past_in, standing
-from leftfold.spark.free import NOT_UNIQUE, FreeJob
+from leftfold.spark.free import FreeJob
 from leftfold.spark.history import over_history, read_history
 from leftfold.spark.jobs import job_of
-from leftfold.spark.past import NOT_CLOSED, Frozen, Past
+from leftfold.spark.past import Frozen, Past
 from leftfold.spark.query import Job, Query, Snapshot, start_query
 from leftfold.spark.recompute import lifetime_from, recomputed, recomputing
 from leftfold.spark.sink import (
@@ -263,7 +263,7 @@ class RunningView(RunningReader):
             return -1
         mark = max(log_writer.marks(self._changelog).values())
         if mark > found.planned:
-            raise self._stale(StaleWriterError(mark, found.planned))
+            raise refusals.stale(self.name, StaleWriterError(mark, found.planned))
         return mark
 
     def _repair(self, receipt: Receipt, mark: int, *, online: bool, changelog: bool) -> None:
@@ -378,7 +378,7 @@ class RunningView(RunningReader):
         try:
             self._apply(batch, number)
         except StaleWriterError as stale:
-            self._refusal = self._stale(stale)
+            self._refusal = refusals.stale(self.name, stale)
             raise BatchRefusedError("store-ahead") from stale
         except LeftfoldError as refusal:
             self._refusal = refusal
@@ -442,7 +442,7 @@ class RunningView(RunningReader):
         self._writer.mark(number, written.ledger)
         if self._past is not None and not self._passed:
             if number == 0 and not self._writer.has_history():
-                raise self._lost()
+                raise refusals.history_lost(self.name)
             self._passed = self._past.frozen.passed_by(ends)
             self._writer.tell_history(passed=self._passed)
         self.at_step("online mark", number)
@@ -598,71 +598,12 @@ class RunningView(RunningReader):
     def _refuse_swept(self, seen: Snapshot) -> None:
         """What must never happen. Looked at before every batch and at the end, so that no batch goes unseen."""
         if seen.swept:
-            raise RunError(
-                "accepted-records-swept",
-                f"{self.name}: Spark's watermark dropped {seen.swept} rows of accepted records",
-                why="a partition was read far behind another, and the check before the commit did not see it",
-                state=f"batch {seen.batch} is committed without them: this build is no longer true to the log",
-                fix=f"leftfold run --fresh {self.name}",
-            )
-
-    def _lost(self) -> StoreError:
-        """Only before the first receipt: after that a store that lost data is repaired."""
-        return StoreError(
-            "history-lost",
-            f"{self.name}: the store no longer holds what the rebuild has read from history",
-            why="it lost data, or was emptied, before the build's first batch was done",
-            state="the batch is not committed; readers follow the build that they followed",
-            fix=f"leftfold rebuild {self.name} --again reads history once more",
-        )
-
-    def _stale(self, stale: StaleWriterError) -> StoreError:
-        return StoreError(
-            "store-ahead",
-            f"{self.name}: the changelog holds batches up to {stale.found}, this run is at {stale.batch}",
-            why="another run of the view goes on, or the checkpoint was restored from a backup",
-            state="the batch was not written; readers see the store as it is",
-            fix=f"end this run, or leftfold run --fresh {self.name} for a new build",
-        )
+            raise refusals.swept(self.name, seen.swept, seen.batch)
 
     def _explain(self, failure: str) -> RunError:
-        if NOT_CLOSED in failure:
-            return RunError(
-                "history-not-closed",
-                f"{self.name}: a record came for a tile that the rebuild had closed",
-                why="a broker's clock went back by more than a minute, or log times were changed",
-                state="the batch is not committed; this build cannot go on, and readers see it as it is",
-                fix=f"leftfold rebuild {self.name} --again reads history once more"
-                if self._place.staged
-                else f"leftfold run --fresh {self.name} reads the log again from its start into a new build",
-            )
-        if NOT_UNIQUE in failure:
-            key = failure.split(NOT_UNIQUE, 1)[1].split("\n", 1)[0].split(" SQLSTATE", maxsplit=1)[0]
-            return RunError(
-                "view-rows-not-unique",
-                f"{self.name} gave several rows for the key {key!r} in one batch",
-                why="a key has one row, and nothing says which of these it is",
-                state="the batch is not committed; readers see the rows before it",
-                fix='name the column that decides: @lf.view(..., latest="window_end")',
-                source=self._declared.source,
-            )
-        if "CANNOT_LOAD_STATE_STORE" in failure:
-            return RunError(
-                "state-unreadable",
-                f"the state of {self.name} cannot be read from its checkpoint",
-                why="files of it are missing or damaged: somebody removed them, or two runs went on with it at once",
-                state="nothing was written; readers see the rows before it",
-                fix=f"leftfold run --fresh {self.name} reads the log again from its start into a new build",
-                retriable="does not exist" not in failure,  # else the file system may be away for a moment
-            )
-        if "CONCURRENT_STREAM_LOG_UPDATE" in failure:
-            return RunError(
-                "overtaken",
-                f"another run of {self.name} has gone on with its checkpoint",
-                why="this one was taken for dead, or two were started on different machines",
-                state="its last batch is the other's: nothing of it was written twice",
-                fix="leave it to the other one, or end that first to run the view here",
-            )
+        found = refusals.explained(self.name, failure, staged=self._place.staged, source=self._declared.source)
+        if found is not None:
+            return found
         if "DATA_LOSS" in failure or "OffsetOutOfRange" in failure:  # Spark says that data was lost; this says which
             try:
                 self._check_history(self._applied)

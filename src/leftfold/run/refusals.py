@@ -1,0 +1,81 @@
+"""Why a view stops, in words: what was found in its stores, and what Spark's failures mean."""
+
+from __future__ import annotations
+
+from leftfold.errors import RunError, Source, StoreError
+from leftfold.kafka.changelog import StaleWriterError
+from leftfold.spark.free import NOT_UNIQUE
+from leftfold.spark.past import NOT_CLOSED
+
+
+def swept(view: str, rows: int, batch: int) -> RunError:
+    return RunError(
+        "accepted-records-swept",
+        f"{view}: Spark's watermark dropped {rows} rows of accepted records",
+        why="a partition was read far behind another, and the check before the commit did not see it",
+        state=f"batch {batch} is committed without them: this build is no longer true to the log",
+        fix=f"leftfold run --fresh {view}",
+    )
+
+
+def history_lost(view: str) -> StoreError:
+    """Only before the first receipt: after that a store that lost data is repaired."""
+    return StoreError(
+        "history-lost",
+        f"{view}: the store no longer holds what the rebuild has read from history",
+        why="it lost data, or was emptied, before the build's first batch was done",
+        state="the batch is not committed; readers follow the build that they followed",
+        fix=f"leftfold rebuild {view} --again reads history once more",
+    )
+
+
+def stale(view: str, found: StaleWriterError) -> StoreError:
+    return StoreError(
+        "store-ahead",
+        f"{view}: the changelog holds batches up to {found.found}, this run is at {found.batch}",
+        why="another run of the view goes on, or the checkpoint was restored from a backup",
+        state="the batch was not written; readers see the store as it is",
+        fix=f"end this run, or leftfold run --fresh {view} for a new build",
+    )
+
+
+def explained(view: str, failure: str, *, staged: bool, source: Source) -> RunError | None:
+    """What a failure of Spark means for a person, where it has a meaning of its own."""
+    if NOT_CLOSED in failure:
+        return RunError(
+            "history-not-closed",
+            f"{view}: a record came for a tile that the rebuild had closed",
+            why="a broker's clock went back by more than a minute, or log times were changed",
+            state="the batch is not committed; this build cannot go on, and readers see it as it is",
+            fix=f"leftfold rebuild {view} --again reads history once more"
+            if staged
+            else f"leftfold run --fresh {view} reads the log again from its start into a new build",
+        )
+    if NOT_UNIQUE in failure:
+        key = failure.split(NOT_UNIQUE, 1)[1].split("\n", 1)[0].split(" SQLSTATE", maxsplit=1)[0]
+        return RunError(
+            "view-rows-not-unique",
+            f"{view} gave several rows for the key {key!r} in one batch",
+            why="a key has one row, and nothing says which of these it is",
+            state="the batch is not committed; readers see the rows before it",
+            fix='name the column that decides: @lf.view(..., latest="window_end")',
+            source=source,
+        )
+    if "CANNOT_LOAD_STATE_STORE" in failure:
+        return RunError(
+            "state-unreadable",
+            f"the state of {view} cannot be read from its checkpoint",
+            why="files of it are missing or damaged: somebody removed them, or two runs went on with it at once",
+            state="nothing was written; readers see the rows before it",
+            fix=f"leftfold run --fresh {view} reads the log again from its start into a new build",
+            retriable="does not exist" not in failure,  # else the file system may be away for a moment
+        )
+    if "CONCURRENT_STREAM_LOG_UPDATE" in failure:
+        return RunError(
+            "overtaken",
+            f"another run of {view} has gone on with its checkpoint",
+            why="this one was taken for dead, or two were started on different machines",
+            state="its last batch is the other's: nothing of it was written twice",
+            fix="leave it to the other one, or end that first to run the view here",
+        )
+    return None
