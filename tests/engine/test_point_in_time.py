@@ -23,9 +23,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import leftfold as lf
+from leftfold.settings import Spark
 from leftfold.spark import as_of
 from leftfold.spark.as_of import AsOf, features_as_of, known_by_event, known_by_log
 from leftfold.spark.served import AppliedBatch, known_by_store, with_batches, with_upto
+from leftfold.spark.session import build_session
 from leftfold.spark.tiles import accepted
 from tests.engine import made_history
 from tests.engine.made_history import HOUR, LATENESS, MODES, WINDOWS, Asked, History
@@ -70,6 +72,18 @@ class Made:
     events_file: str
     labels_file: str
     records: DataFrame
+
+
+@pytest.fixture(scope="module")
+def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """In full, one with room for all events at once; `make point-in-time` runs nothing else."""
+    if not FULL:
+        yield request.getfixturevalue("leftfold_spark")
+        return
+    roomy = Spark(conf={"spark.driver.memory": "5g"})
+    session = build_session(roomy, application="point in time", log_file=tmp_path_factory.mktemp("spark") / "spark.log")
+    yield session
+    session.stop()
 
 
 @pytest.fixture(scope="module")
