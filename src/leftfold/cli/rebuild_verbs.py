@@ -12,7 +12,7 @@ import click
 from leftfold import clock
 from leftfold.cli.given import Moment, Pair, Span
 from leftfold.cli.output import VERSION, document, json_option, next_step, profile_option, say
-from leftfold.cli.view_verbs import end_after_the_batch
+from leftfold.cli.view_verbs import SYMBOLS, end_after_the_batch
 from leftfold.fold.expressions import from_micros
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ def rebuild(
     if as_json:
         document("rebuild", **ended.as_json(), seconds=round(seconds, 3))
     else:
-        counts = ended.totals()
-        say(f"{view} {ended.state}: build {ended.build}, {counts['accepted']:,} records accepted, {seconds:.1f} s")
+        did = f"build {ended.build}, {ended.totals()['accepted']:,} records accepted, {seconds:.1f} s"
+        say(f"{SYMBOLS[ended.state]} {view} {ended.state}: {did}")
         if ended.error is not None:
             say(str(ended.error))
         else:

@@ -22,7 +22,7 @@ from leftfold.settings import LISTENING
 if TYPE_CHECKING:
     from leftfold.run.progress import Progress
 
-_SYMBOLS = {
+SYMBOLS = {
     "starting": "…",
     "reading history": "◀",
     "running": "▶",
@@ -128,7 +128,7 @@ def _table(progress: Sequence[Progress]) -> Table:
     for p in progress:
         counts = p.records()
         table.add_row(
-            _SYMBOLS[p.state],
+            SYMBOLS[p.state],
             p.view,
             p.state,
             f"{p.rate:,.0f}",
@@ -157,7 +157,7 @@ def _plain_lines() -> Callable[[list[Progress]], None]:
             said["at"] = clock.monotonic()
             for p in progress:
                 if p.kind == "view" or p.state == "waiting":
-                    say(f"  {_SYMBOLS[p.state]} {p.view}: {_doing(p)}")
+                    say(f"  {SYMBOLS[p.state]} {p.view}: {_doing(p)}")
 
     return look
 
@@ -168,7 +168,7 @@ def _doing(p: Progress) -> str:
     if p.state == "repairing":
         return "its store has lost data, which is computed again from the log"
     if p.last is None:
-        return "starting Spark and its first batch"
+        return "no batch yet" if p.state == "running" else "starting Spark"
     return f"{p.records()['accepted']:,} accepted, {_number(p.lag, ',.0f')} records behind"
 
 
@@ -189,7 +189,7 @@ def _json_lines() -> Callable[[list[Progress]], None]:
 def _summary(ended: Sequence[Progress], seconds: float) -> None:
     for p in ended:
         if p.kind == "view" or p.error is not None:
-            say(f"{_SYMBOLS[p.state]} {p.view} {p.state}" + (_did(p, seconds) if p.kind == "view" else ""))
+            say(f"{SYMBOLS[p.state]} {p.view} {p.state}" + (_did(p, seconds) if p.kind == "view" else ""))
         if p.note is not None:
             say(f"  {p.note}")
         if p.error is not None:
