@@ -17,17 +17,15 @@ from types import MappingProxyType
 from typing import Any
 
 import redis
-from pyspark.sql import functions as F
-from pyspark.sql.avro.functions import from_avro
 
 import leftfold
+from bench.clicks import EVENT, bare_read
 from bench.engines import project
 from bench.pairs import Case, interleave, note
 from leftfold import clock
 from leftfold.run.progress import Progress
 from leftfold.spark.session import build_session
 from leftfold.spark.source import POLLS
-from leftfold.spec.schema import avro_schema
 from leftfold.spec.synthetic import synthetic
 from leftfold.store.layout import ACCEPTED
 
@@ -37,19 +35,7 @@ VIEW = "user_activity"
 WARM_UP = 3
 # Tiles of a minute are the coarsest; they are closed once lateness, the slack of clocks (a minute) and they are over.
 _CLOSED_S = 5 + 60 + 60
-STREAMS = """\
-from datetime import datetime
-
-import leftfold as lf
-
-
-class Click(lf.Event):
-    user_id: str
-    item_id: str
-    price: float
-    at: datetime
-
-
+STREAMS = f"""{EVENT}\
 clicks = lf.Topic("clicks", Click, key=Click.user_id, time=Click.at, partitions=6, lateness="5s")
 
 
@@ -122,16 +108,7 @@ class _Bench:
 
     def bare(self, settings: Mapping[str, str] = MappingProxyType({})) -> float:
         started = clock.monotonic()
-        records = (
-            self._session.read.format("kafka")
-            .option("kafka.bootstrap.servers", self._app.kafka.bootstrap)
-            .option("subscribe", "clicks")
-            .options(**settings)
-            .load()
-        )
-        schema = avro_schema(self._app.catalog.topic("clicks").event)
-        event = from_avro(F.expr("substring(value, 6, length(value) - 5)"), schema)
-        decoded = records.select("timestamp", "partition", "offset", event.alias("e")).select("*", "e.*").drop("e")
+        decoded = bare_read(self._app, self._session, settings)
         decoded.write.format("noop").mode("overwrite").save()
         return clock.monotonic() - started
 

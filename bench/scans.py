@@ -16,9 +16,9 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.avro.functions import from_avro
 
 import leftfold
+from bench.clicks import EVENT, bare_read
 from bench.engines import project
 from bench.pairs import Case, interleave, note
 from leftfold import clock
@@ -26,25 +26,12 @@ from leftfold.replay.replay import Replay
 from leftfold.spark.archive import compact_closed, days
 from leftfold.spark.session import build_session
 from leftfold.spark.source import POLLS
-from leftfold.spec.schema import avro_schema
 
 RECORDS = 6_000_000
 DAYS, KEYS = 10, 1_000
 SCAN_GOAL, KEY_GOAL = 0.90, 3.0
 WARM_UP = 3
-STREAMS = """\
-from datetime import datetime
-
-import leftfold as lf
-
-
-class Click(lf.Event):
-    user_id: str
-    item_id: str
-    price: float
-    at: datetime
-
-
+STREAMS = f"""{EVENT}\
 clicks = lf.Topic(
     "clicks", Click, key=Click.user_id, time=Click.at, partitions=6, retention="60d", log_time="producer", archive=True
 )
@@ -117,18 +104,7 @@ class _Bench:
 
     def bare(self) -> float:
         def read() -> DataFrame:
-            records = (
-                self._session.read.format("kafka")
-                .option("kafka.bootstrap.servers", self._app.kafka.bootstrap)
-                .option("subscribe", "clicks")
-                .options(**POLLS)
-                .load()
-            )
-            schema = avro_schema(self._app.catalog.topic("clicks").event)
-            event = from_avro(F.expr("substring(value, 6, length(value) - 5)"), schema)
-            placed = records.select(F.col("offset").alias("_offset"), event.alias("e"))
-            decoded: DataFrame = placed.select("_offset", "e.*")
-            return decoded
+            return bare_read(self._app, self._session, POLLS).withColumnRenamed("offset", "_offset")
 
         return self._timed("bare", read)
 

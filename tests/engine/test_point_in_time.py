@@ -12,7 +12,6 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import duckdb
@@ -31,34 +30,11 @@ from leftfold.spark.session import build_session
 from leftfold.spark.tiles import accepted
 from tests.engine import made_history
 from tests.engine.made_history import HOUR, LATENESS, MODES, WINDOWS, Asked, History
+from tests.engine.sales import Sale, over, sales
 
 FULL = os.environ.get("LEFTFOLD_POINT_IN_TIME") == "full"
 EVENTS, KEYS, LABELS = (2_000_000, 20_000, 100_000) if FULL else (30_000, 300, 1_500)
 SEED = int(os.environ.get("LEFTFOLD_SEED", str(random.SystemRandom().randrange(10**6))))
-
-
-class Sale(lf.Event):
-    shop: str
-    item: str | None
-    price: float
-    pieces: int
-    at: datetime
-
-
-sales = lf.Topic("sales", Sale, key=Sale.shop, time=Sale.at, partitions=6, lateness="30m")
-
-
-def over(window: str) -> dict[str, Any]:
-    return {
-        f"count_{window}": lf.count(window, where=Sale.pieces > 1),
-        f"sum_{window}": lf.sum(Sale.price, window),
-        f"mean_{window}": lf.mean(Sale.pieces, window),
-        f"min_{window}": lf.min(Sale.price, window),
-        f"max_{window}": lf.max(Sale.at, window),
-        f"last_{window}": lf.last(Sale.item, window),
-        f"last_n_{window}": lf.last_n(Sale.item, window, n=5),
-        f"distinct_{window}": lf.distinct(Sale.item, window),
-    }
 
 
 Shop: Any = type("Shop", (lf.Features,), {**over("1h"), **over("6h"), **over("24h")}, of=sales, by=Sale.shop)

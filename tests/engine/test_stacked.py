@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-from datetime import datetime
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from leftfold.spark.past import Frozen
 from leftfold.spark.stacked import stacked
 from leftfold.spark.tiles import TilesJob, hashed
 from leftfold.store.layout import OUTCOMES
+from tests.engine.sales import Sale, over, sales
 
 SEED = int(os.environ.get("LEFTFOLD_SEED", str(random.SystemRandom().randrange(10**6))))
 S = 1_000_000
@@ -26,32 +26,9 @@ BASE = 1_772_323_200 * S
 SPAN = 7_200 * S
 
 
-class Sale(lf.Event):
-    shop: str
-    item: str | None
-    price: float | None
-    pieces: int
-    at: datetime
-
-
-sales = lf.Topic("sales", Sale, key=Sale.shop, time=Sale.at, partitions=6, lateness="10m")
-
-
-def over(window: str) -> dict[str, Any]:
-    return {
-        f"count_{window}": lf.count(window, where=Sale.pieces > 1),
-        f"sum_{window}": lf.sum(Sale.price, window),
-        f"mean_{window}": lf.mean(Sale.pieces, window),
-        f"min_{window}": lf.min(Sale.price, window),
-        f"max_{window}": lf.max(Sale.at, window),
-        f"last_{window}": lf.last(Sale.item, window),
-        f"last_big_{window}": lf.last(Sale.price, window, where=Sale.pieces > 3),
-        f"last_n_{window}": lf.last_n(Sale.item, window, n=3),
-        f"distinct_{window}": lf.distinct(Sale.item, window),
-    }
-
-
-Every: Any = type("Every", (lf.Features,), {**over("2m"), **over("1h"), **over("24h")}, of=sales, by=Sale.shop)
+BIG = {"last_big": lf.last(Sale.price, "1h", where=Sale.pieces > 3)}
+ALL = {**over("2m"), **over("1h"), **over("24h"), **BIG}
+Every: Any = type("Every", (lf.Features,), ALL, of=sales, by=Sale.shop)
 FEW = {"n": lf.count("2m"), "big": lf.max(Sale.price, "1h")}
 Plain: Any = type("Plain", (lf.Features,), FEW, of=sales, by=Sale.shop)
 
@@ -70,7 +47,7 @@ def made(spark: SparkSession) -> DataFrame:
             chance.randrange(6),
             at,
         )
-        delay = chance.choice([0, S, 300 * S, 599 * S, 700 * S, -90 * S])
+        delay = chance.choice([0, S, 300 * S, 1_799 * S, 1_900 * S, -90 * S])
         rows.append((chance.randrange(3), number - 500, at + delay, *event))
     frame = spark.createDataFrame(
         rows, "slot int, offset long, log long, shop string, item string, price double, pieces long, at long"
