@@ -17,7 +17,7 @@ from confluent_kafka.admin import ConfigResource, ConfigSource  # type: ignore[a
 from leftfold import clock
 from leftfold.errors import LogError
 from leftfold.fold.durations import SECOND
-from leftfold.kafka.admin import EARLIEST, LATEST, Admin
+from leftfold.kafka.admin import EARLIEST, LATEST, Admin, passes
 from leftfold.kafka.log_dirs import LogDirs, log_dirs
 from leftfold.kafka.observed import (
     ObservedBroker,
@@ -173,7 +173,8 @@ def _groups(admin: Admin, topics: dict[str, ObservedTopic]) -> dict[str, Observe
     """Those that have read one of the topics."""
     deadline = clock.monotonic() + _COORDINATED_S
     listed = admin.answer(admin.client.list_consumer_groups())
-    while listed.errors and clock.monotonic() < deadline:  # a broker that still loads groups it has taken over
+    # A broker that still loads groups it has taken over; one that refuses to list them would go on refusing.
+    while any(passes(error) for error in listed.errors) and clock.monotonic() < deadline:
         time.sleep(0.2)
         listed = admin.answer(admin.client.list_consumer_groups())
     names = sorted(group.group_id for group in listed.valid)

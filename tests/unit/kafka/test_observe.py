@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from leftfold.errors import LogError
 from leftfold.fold.durations import SECOND
@@ -200,3 +201,16 @@ def test_a_group_without_a_coordinator_is_asked_for_again_and_then_left_out(monk
     assert module._asked_again(brokers, ["here", "moves", "gone"], ask, 15.0) == {"here": "HERE", "moves": "MOVES"}
     assert asked[:3] == [["here", "moves", "gone"], ["moves", "gone"], ["moves", "gone"]]
     assert sum(watch.slept) == pytest.approx(15.0, abs=0.3)
+
+
+def test_a_broker_that_refuses_to_list_groups_is_not_asked_again() -> None:
+    refused = KafkaException(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED))
+    moving = KafkaException(KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS))
+    answers = iter([[moving, refused], [refused]])
+
+    def listed() -> Any:
+        return SimpleNamespace(valid=[], errors=next(answers))
+
+    admin: Any = SimpleNamespace(answer=lambda answer: answer, client=SimpleNamespace(list_consumer_groups=listed))
+    assert module._groups(admin, {}) == {}
+    assert next(answers, None) is None
