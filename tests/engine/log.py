@@ -22,13 +22,14 @@ class Logged:
 
 
 def read_topic(bootstrap: str, topic: str, schemas: dict[int, str]) -> Iterator[Logged]:
-    """The whole topic once, to the ends it has now."""
+    """All that the topic has, to the ends it has now."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "oracle", "enable.auto.commit": False})
     parsed = {schema_id: fastavro.parse_schema(json.loads(text)) for schema_id, text in schemas.items()}
     partitions = sorted(consumer.list_topics(topic, timeout=20).topics[topic].partitions)
-    ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=20)[1] for p in partitions}
-    consumer.assign([TopicPartition(topic, p, 0) for p in partitions if ends[p]])
-    left = {p for p in partitions if ends[p]}
+    spans = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=20) for p in partitions}
+    ends = {p: end for p, (start, end) in spans.items() if end > start}
+    consumer.assign([TopicPartition(topic, p, spans[p][0]) for p in ends])
+    left = set(ends)
     while left:
         for message in consumer.consume(10_000, timeout=0.2):  # it waits for all of them, or all of its time
             assert message.error() is None, message.error()

@@ -410,7 +410,9 @@ def test_a_topic_moves_to_twelve_partitions_while_it_is_written(cluster: Cluster
     zombie.process.send_signal(signal.SIGSTOP)
     follower = await_copying(app, "--follow")
     zombie.process.send_signal(signal.SIGCONT)
-    assert zombie.document(180)["error"]["code"] == "copy-fenced"
+    woken = zombie.document(180)["error"]  # a stop longer than its patience ends it before it hears of the other
+    assert woken["code"] in ("copy-fenced", "copy-failed"), woken
+    print(f"{KILLS} kills; one overtaken and woken: {woken['code']}, {woken['why']}")
     over.set()
     producing.join()
     assert not failures, failures[0]
