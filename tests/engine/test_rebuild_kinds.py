@@ -6,7 +6,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import uuid
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -173,17 +172,20 @@ def test_a_real_death_while_history_is_read(cluster: Cluster, tmp_path: Path, sp
     project.send(10)
     (live,) = run_until_caught_up(project.app, spark)
     changed = project.declared(limited(50))
-    command = [sys.executable, "-m", "leftfold", "rebuild", VIEW, "--until-caught-up", "--json"]
-    killed = subprocess.Popen(
-        command, cwd=project.root, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
-    )
-    try:
-        assert killed.stdout is not None
-        seen = next((line for line in killed.stdout if '"reading history"' in line), None)
-        assert seen is not None, "it never read history"
-    finally:
-        os.killpg(killed.pid, signal.SIGKILL)
-        killed.wait()
+    command = [projects.LEFTFOLD, "rebuild", VIEW, "--until-caught-up", "--json"]
+    told = tmp_path / "told"
+    with (
+        told.open("w") as errors,
+        subprocess.Popen(
+            command, cwd=project.root, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
+        ) as killed,
+    ):
+        try:
+            assert killed.stdout is not None
+            seen = next((line for line in killed.stdout if '"reading history"' in line), None)
+            assert seen is not None, told.read_text()
+        finally:
+            os.killpg(killed.pid, signal.SIGKILL)
     assert changed.standings.of(VIEW).followed == live.build
     with pytest.raises(RunError, match=r"not-caught-up|nothing-staged"):
         changed.promote(VIEW, behind=0)
