@@ -32,7 +32,7 @@ from leftfold.store.layout import ACCEPTED
 RECORDS = 2_000_000
 GOAL = 0.60
 VIEW = "user_activity"
-WARM_UP = 3
+WARM_UP = 8  # until neither side gets any faster
 # Tiles of a minute are the coarsest; they are closed once lateness, the slack of clocks (a minute) and they are over.
 _CLOSED_S = 5 + 60 + 60
 STREAMS = f"""{EVENT}\

@@ -17,6 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -212,7 +213,7 @@ def _seconds(frame: DataFrame, limit: float | None = None) -> float:
     started = clock.monotonic()
     try:
         frame.write.format("noop").mode("overwrite").save()
-    except PySparkException:
+    except (PySparkException, Py4JJavaError):
         if limit is None or clock.monotonic() - started < limit:
             raise
         return limit
