@@ -13,7 +13,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import redis
@@ -103,10 +102,13 @@ class _Bench:
     def last(self, number: int) -> list[tuple[float, float]]:
         return self._times[-number:]
 
-    def tuned(self) -> float:
-        return self.bare(POLLS)
+    def bare(self) -> float:
+        return self._read({})
 
-    def bare(self, settings: Mapping[str, str] = MappingProxyType({})) -> float:
+    def tuned(self) -> float:
+        return self._read(POLLS)
+
+    def _read(self, settings: Mapping[str, str]) -> float:
         started = clock.monotonic()
         decoded = bare_read(self._app, self._session, settings)
         decoded.write.format("noop").mode("overwrite").save()

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from leftfold.fold import columns
 from leftfold.fold.definition import Definition
 from leftfold.spark.catalyst import entity
-from leftfold.spark.tiles import OWN, aggregate, exploded, hashed, hashing, judged_rows, tile
+from leftfold.spark.tiles import OWN, aggregate, exploded, hashed, hashing, judged_rows, tally, tile
 from leftfold.store.layout import ACCEPTED
 
 
@@ -31,10 +31,7 @@ def stacked(records: DataFrame, definition: Definition, only: Column) -> DataFra
         .agg(
             *made,
             *hashing(definition),
-            F.count(F.lit(1)).alias("records"),
-            F.max("log_us").alias("newest_log"),
-            F.max("event_us").alias("newest_event"),
-            F.max("offset").alias("newest_offset"),
+            *tally(),
         )
         .withColumnRenamed("start", "event_us")
     )

@@ -97,11 +97,18 @@ def tiles(
     return keyed.groupBy("entity", "step", "tile_end").agg(
         *partials(definition),
         *hashing(definition),
+        *tally(),
+    )
+
+
+def tally() -> list[Column]:
+    """What a ledger row tells of its records."""
+    return [
         F.count(F.lit(1)).alias("records"),
         F.max("log_us").alias("newest_log"),
         F.max("event_us").alias("newest_event"),
         F.max("offset").alias("newest_offset"),
-    )
+    ]
 
 
 def tile(whose: Column, mark: dict[str, int] | None = None) -> list[Column]:
@@ -137,17 +144,16 @@ def hashing(definition: Definition) -> list[Column]:
     return [F.collect_list(F.when(F.lit(False), F.lit(0))).alias(_HASHED)]
 
 
+def accepted(records: DataFrame, definition: Definition, stream: Stream | None = None) -> DataFrame:
+    """What a view folds: slot, offset, log_us, event_us, outcome, and the fields of the event under `OWN`."""
+    if stream is not None:
+        return _placed(_called(stream, _given(_seen(records, definition, stream))), definition, _kinds(definition))
+    return judged_rows(records, definition).where(F.col("outcome") == ACCEPTED)
+
+
 def judged_rows(records: DataFrame, definition: Definition) -> DataFrame:
     """... of every record, accepted or not, where there is no stream between."""
     return _own_columns(_seen(records, definition, None), definition, _kinds(definition), "event.")
-
-
-def accepted(records: DataFrame, definition: Definition, stream: Stream | None = None) -> DataFrame:
-    """What a view folds: slot, offset, log_us, event_us, outcome, and the fields of the event under `OWN`."""
-    seen = _seen(records, definition, stream)
-    if stream is not None:
-        return _placed(_called(stream, _given(seen)), definition, _kinds(definition))
-    return _own_columns(seen, definition, _kinds(definition), "event.").where(F.col("outcome") == ACCEPTED)
 
 
 def _own_columns(seen: DataFrame, definition: Definition, kinds: dict[str, Kind], prefix: str) -> DataFrame:
