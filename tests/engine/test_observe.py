@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from leftfold.kafka.admin import MOVING, Admin
+from leftfold.kafka.admin import MOVING, Admin, passes
 from leftfold.kafka.observe import observe_cluster, watch_groups
 from leftfold.kafka.observed import ObservedCluster, dump, load
 from leftfold.kafka.sample import Judge, take_sample
@@ -300,8 +300,12 @@ def test_a_broker_that_is_down(cluster: Cluster, tools: Tools) -> None:
     groups = {f"g{number}" for number in range(12)}  # so many that each broker coordinates some
     for group in groups:
         tools.commit(group, tools.name("safe"), 0, 0)
-    os.kill(cluster.endpoints.processes["broker-3"].pid, signal.SIGKILL)
+    broker = cluster.endpoints.processes["broker-3"].pid
+    os.kill(broker, signal.SIGSTOP)
     try:
+        listed = tools.admin.list_consumer_groups(request_timeout=3).result(timeout=20)
+        assert [passes(error) for error in listed.errors] == [True]
+        os.kill(broker, signal.SIGKILL)
         left = Tools(",".join(cluster.endpoints.bootstrap.split(",")[:2]))
 
         def noticed() -> bool:

@@ -171,13 +171,13 @@ class Admin:
                 why=f"Kafka's code for it is {error.args[0].name()}",
                 state="steps before this one are done; running the same command again continues",
                 fix="correct the cause, then run the same command again",
-                retriable=passes(error),
+                retriable=passes(error.args[0]),
             ) from error
 
 
-def passes(error: KafkaException) -> bool:
+def passes(error: KafkaError) -> bool:
     """Whether the same question may be answered in a moment."""
-    return error.args[0].code() in _PASSING
+    return error.code() in _PASSING
 
 
 def unreachable(bootstrap: str, why: str) -> LogError:

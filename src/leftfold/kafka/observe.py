@@ -174,6 +174,7 @@ def _groups(admin: Admin, topics: dict[str, ObservedTopic]) -> dict[str, Observe
     deadline = clock.monotonic() + _COORDINATED_S
     listed = admin.answer(admin.client.list_consumer_groups())
     # A broker that still loads groups it has taken over; one that refuses to list them would go on refusing.
+    # The library's documentation calls these KafkaException; what it gives is KafkaError.
     while any(passes(error) for error in listed.errors) and clock.monotonic() < deadline:
         time.sleep(0.2)
         listed = admin.answer(admin.client.list_consumer_groups())

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError
 
 from leftfold.errors import LogError
 from leftfold.fold.durations import SECOND
@@ -204,8 +204,8 @@ def test_a_group_without_a_coordinator_is_asked_for_again_and_then_left_out(monk
 
 
 def test_a_broker_that_refuses_to_list_groups_is_not_asked_again() -> None:
-    refused = KafkaException(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED))
-    moving = KafkaException(KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS))
+    refused = KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+    moving = KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
     answers = iter([[moving, refused], [refused]])
 
     def listed() -> Any:
