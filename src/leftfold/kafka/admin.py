@@ -119,7 +119,8 @@ class Admin:
         try:
             self.each(self.client.create_topics([new], operation_timeout=TIMEOUT_S))
         except LogError as error:
-            if error.__cause__ is None or error.__cause__.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            cause = error.__cause__
+            if not isinstance(cause, KafkaException) or cause.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
             refusal = error
         deadline = clock.monotonic() + TIMEOUT_S
