@@ -15,6 +15,7 @@ import pytest
 
 from leftfold.kafka import changelog as module
 from leftfold.kafka.changelog import Changelog, write
+from leftfold.spark import fed as commits
 from leftfold.spark import lake
 from tests.engine import projects
 from tests.engine.conftest import Cluster
@@ -163,7 +164,10 @@ def test_commits_of_others_do_not_hide_the_end(fed: Fed) -> None:
     fed.log()
     assert fed.feed() is None
     fed.expect_all()
+    fed.spark.sql(f"OPTIMIZE delta.`{fed.table}`").collect()
     found = lake.position(fed.spark, fed.table)
+    with mock.patch.object(commits, "_LOOK_BACK", 1):  # as if they were many
+        assert lake.position(fed.spark, fed.table) == found
     assert lake._position_of_rows(fed.spark, fed.table, 0).ends.keys() == found.ends.keys()
 
 

@@ -190,6 +190,7 @@ class Archives:
         if span is None or lacking:
             raise _unfit(declared, table, lacking)
         archive.make(self._session, home)
+        number = archive.imports_of(self._session, home)  # before the rows: whoever commits meanwhile has taken it
         version = archive.held(self._session, home, name).version
         before = archive.imported(self._session, home, version)
         topic_id = self.admin.topic_ids([name])[name]
@@ -202,24 +203,26 @@ class Archives:
             return done
         if logged is not None and span.last >= logged:
             raise _overlaps(declared, table, span.last, logged)
-        self._commit(declared, imports.in_files(placed, span.records), version)
+        self._begin(declared)
+        imports.append_past(imports.in_files(placed, span.records), home, number)
+        # Of two imports at once one is left out by Delta, without a word.
+        version = archive.held(self._session, home, name).version
+        if imports.digest(imports.past(self._session, home, version)) != imports.digest(placed):
+            raise _imported_before(declared, home)
         return done
 
-    def _commit(self, topic: Topic[Any], rows: Any, version: int) -> None:
+    def _begin(self, topic: Topic[Any]) -> None:
+        """If nothing of the log is archived yet, say where that is to begin: it is what a past leads up to."""
         name, table, partitions = self._place(topic)
         found = archive.position(self._session, table)
         topic_id = self.admin.topic_ids([name])[name]
         check_topic(name, found.topic_id, topic_id)
         if found.ends:
-            imports.append_past(rows, table, version)
-            if not archive.imported(self._session, table, archive.held(self._session, table, name).version):
-                raise archive.taken_over(topic.name, "another import found the same version of the table")
             return
-        # Nothing of the log is archived yet: the commit says where it is to begin, which is what this past leads up to.
         with only_runner(self.locks, intake_name(topic.name)):
             firsts = self.admin.start_offsets(name, partitions)
             to = archive.Position(found.sequence + 1, topic_id, firsts, {}, "import")
-            archive.move(self._session, rows, table, topic=topic.name, to=to)
+            archive.move(self._session, archive.no_rows(self._session, table), table, topic=topic.name, to=to)
 
     def _first_logged(self, topic: Topic[Any], version: int) -> int | None:
         """Of what came from Kafka: archived, or still in the log."""

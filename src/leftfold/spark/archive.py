@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from functools import reduce
-from operator import or_
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -26,10 +24,11 @@ from leftfold.errors import RunError
 from leftfold.fold.expressions import from_micros
 from leftfold.ranges import Range, Ranges
 from leftfold.spark import files
-from leftfold.spark.fed import Ends, append, follows, newest, quoted, told
+from leftfold.spark.fed import Ends, append, follows, newest, quoted, snapshot, told
 
 # Delta's name for who appends: the same for every intake, so that two of them are in each other's way.
 APPLICATION = "leftfold-archive"
+IMPORT = "leftfold-import"  # of those that bring the past in
 # What statistics prune by comes first: Delta keeps the smallest and largest value of the first 32 columns of a file,
 # though not of bytes. So a key is found by its checksum.
 _COLUMNS = (
@@ -123,8 +122,16 @@ def _position_of_rows(session: SparkSession, table: str, version: int) -> Positi
 
 def imported(session: SparkSession, table: str, version: int) -> dict[int, int]:
     """The first offset of each partition with imported records. Statistics lead to their files alone."""
+    if not imports_of(session, table):
+        return {}
     rows = at_version(session, table, version).where("offset < 0").groupBy("partition").agg(F.min("offset"))
     return {int(row[0]): int(row[1]) for row in rows.collect()}
+
+
+def imports_of(session: SparkSession, table: str) -> int:
+    """How many there have been, by Delta's own memory of who appended: a table without any need not be searched."""
+    last = snapshot(session, table).transactions().get(IMPORT)
+    return int(last.get()) + 1 if last.isDefined() else 0
 
 
 # Appending -------------------------------------------------------------------------------------------------------
@@ -252,9 +259,9 @@ def first_since(session: SparkSession, source: Held, since: int) -> dict[int, in
 
 
 def _within(ranges: list[Range]) -> Column:
-    partition, offset = F.col("partition"), F.col("offset")
-    parts = [(partition == r.partition) & (offset >= r.start) & (offset < r.end) for r in ranges]
-    return reduce(or_, parts) if parts else F.lit(False)
+    """As text: each column of Python's is a call of the JVM, and a range has six."""
+    parts = [f"(partition = {r.partition} AND offset >= {r.start} AND offset < {r.end})" for r in ranges]
+    return F.expr(" OR ".join(parts) or "false")
 
 
 def _date(moment: int) -> date:
@@ -276,9 +283,7 @@ class Day:
 
 def days(session: SparkSession, table: str) -> list[Day]:
     """From Delta's own list of files; no record is read."""
-    context: Any = session.sparkContext
-    log = context._jvm.org.apache.spark.sql.delta.DeltaLog
-    added: Any = log.forTableWithSnapshot(session._jsparkSession, table)._2().allFiles().toDF()
+    added: Any = snapshot(session, table).allFiles().toDF()
     listed = (
         DataFrame(added, session)
         .groupBy(F.col("partitionValues")["log_date"].alias("date"))

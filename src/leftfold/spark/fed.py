@@ -19,9 +19,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from leftfold.spark.checkpoint import batch_offsets, standing
+from leftfold.spark.files import read_text
 
 # Commits that others make (OPTIMIZE, VACUUM) stand between ours; beyond these the whole history is read.
 _LOOK_BACK = 20
+_OURS = '{"leftfold"'
 
 Ends = dict[int, int]  # by partition of the topic: the offset after the last one
 
@@ -39,19 +41,39 @@ def quoted(table: str) -> str:
     return "delta.`" + table.replace("`", "``") + "`"
 
 
+def snapshot(session: SparkSession, table: str) -> Any:
+    """The table as it is now, to the JVM: what of its log Delta has in memory, it does not read again."""
+    context: Any = session.sparkContext
+    return context._jvm.org.apache.spark.sql.delta.DeltaLog.forTableWithSnapshot(session._jsparkSession, table)._2()
+
+
 def newest(session: SparkSession, table: str) -> tuple[int, dict[str, Any] | None]:
-    """The table's version, and what the newest commit of ours up to it says; None if none is known any more."""
-    for limit in (f"LIMIT {_LOOK_BACK}", ""):
-        history = session.sql(f"DESCRIBE HISTORY {quoted(table)} {limit}")
-        ours = F.col("userMetadata").like('{"leftfold"%')
-        # One look at the history: what is committed meanwhile is in neither answer.
-        seen = history.agg(
-            F.max("version").alias("version"),
-            F.max_by(F.when(ours, F.col("userMetadata")), F.when(ours, F.col("version"))).alias("said"),
-        ).collect()[0]
-        if seen["said"] is not None:
-            return int(seen["version"]), json.loads(seen["said"])["leftfold"]
-    return int(seen["version"]), None
+    """The table's version, and what the newest commit of ours up to it says; None if none is known any more.
+
+    Commits are never changed, so what is committed meanwhile is in neither answer. They are read here, without a job of
+    Spark's: every batch and every read of history asks.
+    """
+    version = int(snapshot(session, table).version())
+    for number in range(version, max(version - _LOOK_BACK, -1), -1):
+        if (said := _ours(_user_metadata(session, table, number))) is not None:
+            return version, said
+    history = session.sql(f"DESCRIBE HISTORY {quoted(table)}").where(F.col("version") <= version)
+    ours = history.where(F.col("userMetadata").startswith(_OURS))
+    return version, _ours(ours.agg(F.max_by("userMetadata", "version")).collect()[0][0])
+
+
+def _user_metadata(session: SparkSession, table: str, version: int) -> str | None:
+    """None, too, if the commit is no longer there."""
+    text = read_text(session, f"{table}/_delta_log/{version:020}.json") or ""
+    actions = (json.loads(line) for line in text.splitlines() if line.startswith('{"commitInfo"'))
+    return next((action["commitInfo"].get("userMetadata") for action in actions), None)
+
+
+def _ours(metadata: str | None) -> dict[str, Any] | None:
+    if metadata is None or not metadata.startswith(_OURS):
+        return None
+    said: dict[str, Any] = json.loads(metadata)["leftfold"]
+    return said
 
 
 def append(rows: DataFrame, table: str, *, application: str, sequence: int, said: dict[str, Any]) -> None:

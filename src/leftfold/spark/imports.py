@@ -21,7 +21,7 @@ from pyspark.sql.avro.functions import to_avro
 from leftfold.errors import DeclarationError
 from leftfold.fold.definition import Key
 from leftfold.fold.values import Kind
-from leftfold.spark.archive import at_version, exists
+from leftfold.spark.archive import IMPORT, at_version, exists
 from leftfold.spark.catalyst import entity
 from leftfold.spark.fed import append
 from leftfold.spark.json_decode import constant, type_of
@@ -30,7 +30,6 @@ from leftfold.spec.framing import frame
 from leftfold.spec.schema import avro_schema
 from leftfold.spec.topic import Topic
 
-APPLICATION = "leftfold-import"
 # What a column may be for a field of each kind: what Spark turns into it without losing anything.
 _WHOLE = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 _FITTING: dict[Kind, tuple[type[T.DataType], ...]] = {
@@ -144,9 +143,9 @@ def in_files(rows: DataFrame, records: int) -> DataFrame:
     )
 
 
-def append_past(rows: DataFrame, table: str, version: int) -> None:
-    """Beside the intake, which may be appending: of two imports that found the same version Delta lets one commit."""
-    append(rows, table, application=APPLICATION, sequence=version, said={"leftfold-import": {"found": version}})
+def append_past(rows: DataFrame, table: str, number: int) -> None:
+    """Beside the intake, which may be appending. Of two imports that found as many before them one commits."""
+    append(rows, table, application=IMPORT, sequence=number, said={"leftfold-import": number})
 
 
 def digest(rows: DataFrame) -> tuple[int, int]:
