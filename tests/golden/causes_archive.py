@@ -114,6 +114,7 @@ def importing(**found: Any) -> Cause:
                 make=lambda *_: None,
                 held=lambda *_: stand_in(version=3),
                 imported=lambda *_: found.get("imported", {}),
+                imports_of=lambda *_: 0,
             ),
             mock.patch.object(Archives, "_first_logged", return_value=NOON - 3_600_000_000),
         ):
