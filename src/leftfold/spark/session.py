@@ -42,8 +42,6 @@ SETTINGS: dict[str, str] = {
     "spark.sql.adaptive.enabled": "false",  # re-planning each small batch costs more than it gains
     "spark.scheduler.mode": "FAIR",  # views of one application share the cores
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",  # rows per call into the writer: bounds its memory
-    # Python notes for every column where it was written: a third of the time that it takes to write one, in each batch.
-    "spark.python.sql.dataFrameDebugging.enabled": "false",
     # State -----------------------------------------------------------------------------------------------------
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"  # state larger than the heap
