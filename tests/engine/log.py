@@ -1,4 +1,7 @@
-"""A topic read back by the tests' own consumer: every record with its position, log time and plain fields."""
+"""A topic read back by the tests' own consumer: every record with its position, log time and plain fields.
+
+And its head deleted, as retention does it.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import Any
 
 import fastavro
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,13 @@ def count_records(bootstrap: str, topic: str) -> int:
                 ended += 1
     consumer.close()
     return records
+
+
+def delete_before(bootstrap: str, topic: str, offsets: dict[int, int]) -> None:
+    """What a topic's retention does, at once: by partition, the first offset that it keeps."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for done in admin.delete_records([TopicPartition(topic, p, at) for p, at in offsets.items()]).values():
+        done.result(timeout=60)
 
 
 def _decode(value: bytes | None, schemas: dict[int, Any]) -> dict[str, Any] | None:

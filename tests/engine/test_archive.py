@@ -36,6 +36,7 @@ from tests.engine.conftest import Cluster
 from tests.engine.crashes import DiedError
 from tests.engine.driving import run_until_caught_up
 from tests.engine.effects import payments
+from tests.engine.log import delete_before
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -96,10 +97,7 @@ class Archived:
         return intake.progress
 
     def delete_before(self, offsets: dict[int, int]) -> None:
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        wanted = [TopicPartition(self.topic, p, offset) for p, offset in offsets.items()]
-        for future in admin.delete_records(wanted).values():
-            future.result()
+        delete_before(self.bootstrap, self.topic, offsets)
 
     def logged(self) -> list[Record]:
         return list(read_log(self.bootstrap, self.topic))

@@ -31,6 +31,7 @@ from leftfold.settings import Kafka, Profile
 from leftfold.spec.catalog import Catalog
 from tests.engine import projects
 from tests.engine.conftest import Cluster
+from tests.engine.log import delete_before
 from tests.engine.test_view import payment
 
 NOTHING = Catalog({}, {}, {})
@@ -164,9 +165,7 @@ def test_twelve_faults_are_found_and_nothing_else(cluster: Cluster, tools: Tools
     tools.commit("done", sound, PER_PARTITION, PER_PARTITION)
     overtaken = tools.fill(tools.topic("overtaken"))
     tools.commit("too-slow", overtaken, 3, PER_PARTITION)
-    ends = [TopicPartition(overtaken, p, PER_PARTITION) for p in range(2)]
-    for done in tools.admin.delete_records(ends).values():
-        done.result(timeout=20)
+    delete_before(tools.bootstrap, overtaken, dict.fromkeys(range(2), PER_PARTITION))
     tools.topic("few-partitions")
     with tools.members("crowd", tools.name("few-partitions"), 3), tools.members("fitting", sound, 2):
         found = looked_at(cluster, tools.namespace)

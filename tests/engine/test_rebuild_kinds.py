@@ -1,25 +1,30 @@
-"""Rebuilds of what has no closed tiles (tables, functions, lifetimes), over an archive, and one that is killed."""
+"""Rebuilds of what has no closed tiles (tables, functions, lifetimes), over an archive, of records that were re-driven,
+and one that is killed."""
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
 import subprocess
 import uuid
+from collections.abc import Collection
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 
+import leftfold
 from leftfold.errors import RunError
+from leftfold.kafka.rejects import Position
 from leftfold.run.intake import RunningIntake
 from tests.engine import oracle, projects
 from tests.engine.conftest import Cluster
 from tests.engine.driving import run_until_caught_up
+from tests.engine.log import delete_before
 from tests.engine.rebuilds import PAYMENTS, VIEW, Project, limited, looked, reached, recomputed
 
 SEED = int(os.environ.get("LEFTFOLD_SEED", str(random.SystemRandom().randrange(10**6))))
@@ -133,11 +138,6 @@ class Kept(Project):
         intake.wait()
         assert intake.progress.error is None, intake.progress.error
 
-    def delete_head(self, upto: dict[int, int]) -> None:
-        admin = AdminClient({"bootstrap.servers": self.endpoints.bootstrap})
-        for done in admin.delete_records([TopicPartition(self.topic, p, at) for p, at in upto.items()]).values():
-            done.result()
-
 
 @pytest.mark.parametrize("part", ["half of it", "all of it"])
 def test_history_that_the_log_has_deleted(cluster: Cluster, tmp_path: Path, spark: Any, part: str) -> None:
@@ -152,7 +152,8 @@ def test_history_that_the_log_has_deleted(cluster: Cluster, tmp_path: Path, spar
         timeout=120,
         what="the tiles of what is deleted to be closed",
     )
-    project.delete_head({p: end if part == "all of it" else end // 2 for p, end in ends.items()})
+    kept = {p: end if part == "all of it" else end // 2 for p, end in ends.items()}
+    delete_before(project.endpoints.bootstrap, project.topic, kept)
     changed = project.declared(archived.replace("> 100", "> 50"))
     done = project.rebuild(changed).run(looked, session=spark)
     assert done.error is None, done.error
@@ -165,6 +166,55 @@ def test_history_that_the_log_has_deleted(cluster: Cluster, tmp_path: Path, spar
     assert not wrong, f"seed {SEED}: {len(wrong)} of {len(expected)} tiles differ: {wrong[:3]}"
     assert {outcome: n for outcome, n in done.totals().items() if n} == dict(outcomes)
     assert changed.promote(VIEW).followed == done.build
+
+
+def test_what_was_re_driven_stands_in_its_place(cluster: Cluster, tmp_path: Path, spark: Any) -> None:
+    """Before the rebuild, for its scan, and after it, for closed tiles of the stream; the counts are the log's."""
+    project = Project(cluster.endpoints, tmp_path / "p", seed=SEED)
+    project.send(8)
+    corrected = correct_all(project, project.app, spark)
+    changed = project.declared(limited(50))
+    done = project.rebuild(changed).run(looked, session=spark)
+    assert done.error is None, done.error
+    project.send(8)
+    corrected |= correct_all(project, changed, spark, before=corrected.keys())
+
+    def settled() -> bool:
+        project.send(1)
+        (now,) = run_until_caught_up(changed, spark)
+        assert now.error is None, now.error
+        return now.pending == 0
+
+    projects.await_true(settled, timeout=300, what="the last tiles that were corrected to be closed")
+    logged = project.logged()
+    in_place = [replace(one, record=corrected.get(Position(one.partition, one.offset), one.record)) for one in logged]
+    expected = reached(recomputed(in_place, 50)[0], logged)
+    wrong = oracle.differences(expected, reached(project.tiles(str(done.build)), logged))
+    assert not wrong, f"seed {SEED}: {len(wrong)} of {len(expected)} tiles differ: {wrong[:3]}"
+    (now,) = run_until_caught_up(changed, spark)
+    assert {outcome: n for outcome, n in now.totals().items() if n} == dict(recomputed(logged, 50)[1])
+
+
+def correct_all(
+    project: Project, app: leftfold.App, spark: Any, before: Collection[Position] = ()
+) -> dict[Position, dict[str, Any]]:
+    """Every record that could not be decoded becomes a payment of its log time."""
+    for one in app.supervisor(until_caught_up=True).run(lambda _: None, session=spark):  # its intake names them
+        assert one.error is None, one.error
+    found = {Position(one.partition, one.offset): one for one in project.logged() if one.record is None}
+    refused = {position: one for position, one in found.items() if position not in before}
+    assert refused
+    corrected = {
+        position: {"id": 0, "account": "a1", "amount": 500.0, "note": str(position), "at": moment(one.log_us)}
+        for position, one in refused.items()
+    }
+    events = {position: json.dumps(event, default=datetime.isoformat) for position, event in corrected.items()}
+    assert len(app.rejects("payments").correct(events).sent) == len(refused)
+    return corrected
+
+
+def moment(micros: int) -> datetime:
+    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=micros)
 
 
 def test_a_real_death_while_history_is_read(cluster: Cluster, tmp_path: Path, spark: Any) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 import redis
-from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import leftfold
@@ -26,6 +25,7 @@ from tests.engine.conftest import Cluster
 from tests.engine.crashes import unload_state
 from tests.engine.driving import run_until_caught_up
 from tests.engine.effects import BOTH, Project
+from tests.engine.log import delete_before
 
 
 @pytest.fixture
@@ -179,9 +179,7 @@ def test_a_gap_is_named_per_partition(project: Project, spark: Any) -> None:
     ends = project.app.log[0].end_offsets(project.topic, 6)
     busiest = max(ends, key=lambda p: ends[p] - read[p])
     cut = read[busiest] + (ends[busiest] - read[busiest]) // 2
-    admin = AdminClient({"bootstrap.servers": project.endpoints.bootstrap})
-    for future in admin.delete_records([TopicPartition(project.topic, busiest, cut)]).values():
-        future.result()
+    delete_before(project.endpoints.bootstrap, project.topic, {busiest: cut})
     refused = project.run(spark)
     assert refused.error is not None
     assert refused.error.code == "log-overtaken"

@@ -14,8 +14,6 @@ from typing import Any
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 
 import leftfold
 from leftfold.cli.main import cli
@@ -24,6 +22,7 @@ from leftfold.replay.training import TrainingSet
 from tests.engine import projects
 from tests.engine.conftest import Cluster
 from tests.engine.driving import run_until_caught_up
+from tests.engine.log import delete_before
 
 SHOP = """\
 from datetime import datetime
@@ -274,10 +273,7 @@ def test_what_the_log_no_longer_has(shop: Shop, tmp_path: Path) -> None:
         train.write(out)
     topic = shop.app.profile.topic_name("clicks")
     ends = shop.app.log[0].end_offsets(topic, 3)
-    client = AdminClient({"bootstrap.servers": shop.app.kafka.bootstrap})
-    deleted = client.delete_records([TopicPartition(topic, p, end // 2) for p, end in ends.items()])
-    for done in deleted.values():
-        done.result(60)
+    delete_before(shop.app.kafka.bootstrap, topic, {p: end // 2 for p, end in ends.items()})
     assert refused(lambda: shop.app.training_set_again(out).frame) == "history-gone"
     with made(shop, given, vector="user_item", as_of="event") as train:
         report = train.report()

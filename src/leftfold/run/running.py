@@ -113,6 +113,8 @@ class Running(ABC):
             self._wait_or_start(self._due)
             return
         if self._query is None:
+            if self._stopping.is_set():
+                self.progress.state = "stopped"  # before it was started
             return
         if self._stopping.is_set():
             self._query.stop_if_idle()

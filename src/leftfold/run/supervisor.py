@@ -21,7 +21,7 @@ from leftfold.kafka.changelog import close as close_changelogs
 from leftfold.kafka.receipt_log import ReceiptLog
 from leftfold.kafka.registry import SchemaRegistry
 from leftfold.run.intake import RunningIntake
-from leftfold.run.lake import RunningLake
+from leftfold.run.lake import RunningLake, lake_name
 from leftfold.run.progress import Progress
 from leftfold.run.running import Running
 from leftfold.run.sources import source_of
@@ -132,9 +132,7 @@ class Supervisor:
                 if one.name in self._options.fresh:
                     set_aside(session, one.checkpoint)
             self._publish()
-            for one in self._all:
-                one.start(session, until_caught_up=self._options.until_caught_up)
-            self._watch(look)
+            self._watch(session, look)
         return self.progress
 
     @property
@@ -157,14 +155,23 @@ class Supervisor:
             if one.running:
                 one.stop()
 
-    def _watch(self, look: Callable[[list[Progress]], None]) -> None:
+    def _watch(self, session: SparkSession, look: Callable[[list[Progress]], None]) -> None:
+        waiting = self._all
         while any(one.running for one in self._all):
+            for one in [one for one in waiting if one.running and not self._waits(one)]:
+                waiting.remove(one)
+                one.start(session, until_caught_up=self._options.until_caught_up)
             time.sleep(_LOOK_EVERY_S)
             for one in self._all:
                 if self._stop.is_set():
                     one.stop()
                 one.poll()
             look(self.progress)
+
+    def _waits(self, one: Running) -> bool:
+        """A lake that is to catch up comes after its view: what that adds in this run is part of it."""
+        views = (view for view in self.views if lake_name(view.name) == one.name)
+        return self._options.until_caught_up and any(view.running for view in views)
 
     def view(self, name: str, *, staged: bool = False) -> RunningView:
         """One view, not started. A `staged` build of it waits for `promote`."""
