@@ -18,7 +18,7 @@ from tests.engine.conftest import Cluster
 
 SEED = int(os.environ.get("LEFTFOLD_SEED", str(random.SystemRandom().randrange(10**6))))
 
-pytestmark = [pytest.mark.history, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 SHOP = """\
 from datetime import datetime
