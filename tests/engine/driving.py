@@ -8,6 +8,14 @@ import leftfold
 from leftfold.run.progress import Progress
 
 
+def run_all(app: leftfold.App, spark: Any) -> list[Progress]:
+    """Views, intakes and lakes, until they have caught up; none may fail."""
+    done = app.supervisor(until_caught_up=True).run(lambda _: None, session=spark)
+    for one in done:
+        assert one.error is None, one.error
+    return done
+
+
 def run_until_caught_up(app: leftfold.App, spark: Any, *views: str) -> list[Progress]:
     """What `leftfold run --until-caught-up` does, in the session at hand."""
     supervisor = app.supervisor(views=views, until_caught_up=True)

@@ -19,11 +19,12 @@ import pytest
 
 import leftfold
 from leftfold.errors import RunError
+from leftfold.fold.expressions import from_micros
 from leftfold.kafka.rejects import Position
 from leftfold.run.intake import RunningIntake
 from tests.engine import oracle, projects
 from tests.engine.conftest import Cluster
-from tests.engine.driving import run_until_caught_up
+from tests.engine.driving import run_all, run_until_caught_up
 from tests.engine.log import delete_before
 from tests.engine.rebuilds import PAYMENTS, VIEW, Project, limited, looked, reached, recomputed
 
@@ -199,22 +200,17 @@ def correct_all(
     project: Project, app: leftfold.App, spark: Any, before: Collection[Position] = ()
 ) -> dict[Position, dict[str, Any]]:
     """Every record that could not be decoded becomes a payment of its log time."""
-    for one in app.supervisor(until_caught_up=True).run(lambda _: None, session=spark):  # its intake names them
-        assert one.error is None, one.error
+    run_all(app, spark)  # its intake names them
     found = {Position(one.partition, one.offset): one for one in project.logged() if one.record is None}
     refused = {position: one for position, one in found.items() if position not in before}
     assert refused
     corrected = {
-        position: {"id": 0, "account": "a1", "amount": 500.0, "note": str(position), "at": moment(one.log_us)}
+        position: {"id": 0, "account": "a1", "amount": 500.0, "note": str(position), "at": from_micros(one.log_us)}
         for position, one in refused.items()
     }
     events = {position: json.dumps(event, default=datetime.isoformat) for position, event in corrected.items()}
     assert len(app.rejects("payments").correct(events).sent) == len(refused)
     return corrected
-
-
-def moment(micros: int) -> datetime:
-    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=micros)
 
 
 def test_a_real_death_while_history_is_read(cluster: Cluster, tmp_path: Path, spark: Any) -> None:

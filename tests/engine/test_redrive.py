@@ -18,8 +18,10 @@ import pytest
 import leftfold
 from leftfold.kafka.rejects import Position
 from leftfold.run import broom
+from leftfold.run.progress import Progress
 from tests.engine import oracle, projects
 from tests.engine.conftest import Cluster
+from tests.engine.driving import run_all
 from tests.engine.effects import VIEW, payments
 from tests.engine.log import avro_long, read_topic
 
@@ -81,12 +83,9 @@ class Sent:
                     producer.send_dict({**record, "at": moment}, log_time=moment)
 
 
-def run_all(app: leftfold.App, spark: Any) -> Any:
-    """The view and the intake."""
-    progress = app.supervisor(until_caught_up=True).run(lambda _: None, session=spark)
-    for one in progress:
-        assert one.error is None, one.error
-    return progress[0]
+def run_view(app: leftfold.App, spark: Any) -> Progress:
+    """With the intake."""
+    return run_all(app, spark)[0]
 
 
 def tiles_of(app: leftfold.App, build: str | None) -> dict[tuple[str, str], tuple[int, list[Any]]]:
@@ -99,7 +98,7 @@ def test_corrected_records_are_as_good_as_good_ones(
 ) -> None:
     monkeypatch.setattr(broom, "CLOCK_SLACK", 1_000_000)
     sent = Sent(cluster, tmp_path)
-    good, bad = run_all(sent.good, spark), run_all(sent.bad, spark)
+    good, bad = run_view(sent.good, spark), run_view(sent.bad, spark)
     counts = bad.records()
     assert counts == {
         "accepted": RECORDS - sent.late - len(sent.spoilt),
@@ -124,11 +123,11 @@ def test_corrected_records_are_as_good_as_good_ones(
     assert len(done.sent) + len(late_originals) == len(sent.spoilt), done.refused[:3]
     assert sum(not e.redriven for e in rejects.entries()) == len(late_originals)
 
-    early = run_all(sent.bad, spark)
+    early = run_view(sent.bad, spark)
     assert early.pending > 0, "tiles of the last hour cannot have been closed"
     sent.pass_hours()
-    good, bad = run_all(sent.good, spark), run_all(sent.bad, spark)
-    bad = run_all(sent.bad, spark)  # closed by what the run before has read
+    good, bad = run_view(sent.good, spark), run_view(sent.bad, spark)
+    bad = run_view(sent.bad, spark)  # closed by what the run before has read
     assert bad.pending == 0
     expected, found = tiles_of(sent.good, good.build), tiles_of(sent.bad, bad.build)
     wrong = oracle.differences(expected, found)

@@ -15,6 +15,7 @@ import pytest
 import leftfold
 from tests.engine import projects
 from tests.engine.conftest import Cluster
+from tests.engine.driving import run_all
 
 SEED = int(os.environ.get("LEFTFOLD_SEED", str(random.SystemRandom().randrange(10**6))))
 
@@ -101,8 +102,7 @@ class Shop:
                     }
                     producer.send_dict(record)
                     sent.append({**record, "topic": topic})
-        for progress in self.app.supervisor(until_caught_up=True).run(lambda _: None, session=self._spark):
-            assert progress.error is None, progress.error
+        run_all(self.app, self._spark)
         self.rounds.append((sent, datetime.now(UTC)))
 
     def expected(self, user: str, at: datetime, as_of: str) -> tuple[Any, ...]:

@@ -99,7 +99,7 @@ def importing(**found: Any) -> Cause:
     """An import into an archive that is not there, of a table of which this is found."""
 
     def cause(tmp: Path) -> None:
-        from leftfold.replay.archives import Archives
+        from leftfold.replay import archives as module
         from leftfold.spark import archive, imports
 
         span = imports.Span(1_000, NOON - 7_200_000_000, NOON)
@@ -112,11 +112,11 @@ def importing(**found: Any) -> Cause:
             mock.patch.multiple(
                 archive,
                 make=lambda *_: None,
-                held=lambda *_: stand_in(version=3),
                 imported=lambda *_: found.get("imported", {}),
                 imports_of=lambda *_: 0,
             ),
-            mock.patch.object(Archives, "_first_logged", return_value=NOON - 3_600_000_000),
+            mock.patch.object(module, "version_of", return_value=3),
+            mock.patch.object(module.Archives, "_first_logged", return_value=NOON - 3_600_000_000),
         ):
             archives(tmp).import_table("s3a://lake/old_clicks", "clicks", columns={}, time="received")
 

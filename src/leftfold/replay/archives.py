@@ -23,6 +23,7 @@ from leftfold.run.intake import gap_of, intake_name
 from leftfold.run.supervisor import only_runner
 from leftfold.settings import Kafka, Profile
 from leftfold.spark import archive, imports
+from leftfold.spark.fed import version_of
 from leftfold.spark.history import check_topic
 from leftfold.spark.source import kafka_range
 from leftfold.spec.catalog import Catalog
@@ -191,7 +192,7 @@ class Archives:
             raise _unfit(declared, table, lacking)
         archive.make(self._session, home)
         number = archive.imports_of(self._session, home)  # before the rows: whoever commits meanwhile has taken it
-        version = archive.held(self._session, home, name).version
+        version = version_of(self._session, home)
         before = archive.imported(self._session, home, version)
         topic_id = self.admin.topic_ids([name])[name]
         placed = imports.placed(records, topic_id)
@@ -206,8 +207,8 @@ class Archives:
         self._begin(declared)
         imports.append_past(imports.in_files(placed, span.records), home, number)
         # Of two imports at once one is left out by Delta, without a word.
-        version = archive.held(self._session, home, name).version
-        if imports.digest(imports.past(self._session, home, version)) != imports.digest(placed):
+        past = imports.past(self._session, home, version_of(self._session, home))
+        if imports.digest(past) != imports.digest(placed):
             raise _imported_before(declared, home)
         return done
 

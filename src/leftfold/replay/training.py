@@ -25,9 +25,10 @@ from leftfold.run.receipts import Books, Receipt
 from leftfold.run.supervisor import Engines
 from leftfold.settings import Profile
 from leftfold.spark.as_of import AsOf
+from leftfold.spark.fed import version_of
 from leftfold.spark.files import exists
 from leftfold.spark.labels import Labels, labels_of
-from leftfold.spark.lake import lake_at, lake_version
+from leftfold.spark.lake import lake_at
 from leftfold.spark.latest_as_of import versions_in_lake, versions_of_table
 from leftfold.spark.served import AppliedBatch
 from leftfold.spark.source import SLOTS_PER_TOPIC
@@ -289,7 +290,7 @@ class TrainingSet:
         if self._frozen is not None:
             return dict(self._frozen["lakes"])
         free = [view for view in self._views.values() if isinstance(view.definition, View)]
-        return {view.name: lake_version(self._session, self._table(view)) for view in free}
+        return {view.name: version_of(self._session, self._table(view)) for view in free}
 
     def _table(self, view: DeclaredView) -> str:
         return f"{self._project.lake}/{view.name}"

@@ -47,13 +47,18 @@ def snapshot(session: SparkSession, table: str) -> Any:
     return context._jvm.org.apache.spark.sql.delta.DeltaLog.forTableWithSnapshot(session._jsparkSession, table)._2()
 
 
+def version_of(session: SparkSession, table: str) -> int:
+    """Its newest commit, whoever made it."""
+    return int(snapshot(session, table).version())
+
+
 def newest(session: SparkSession, table: str) -> tuple[int, dict[str, Any] | None]:
     """The table's version, and what the newest commit of ours up to it says; None if none is known any more.
 
     Commits are never changed, so what is committed meanwhile is in neither answer. They are read here, without a job of
     Spark's: every batch and every read of history asks.
     """
-    version = int(snapshot(session, table).version())
+    version = version_of(session, table)
     for number in range(version, max(version - _LOOK_BACK, -1), -1):
         if (said := _ours(_user_metadata(session, table, number))) is not None:
             return version, said

@@ -99,11 +99,6 @@ def lake_at(session: SparkSession, table: str, version: int) -> DataFrame:
     return session.read.format("delta").option("versionAsOf", version).load(table)
 
 
-def lake_version(session: SparkSession, table: str) -> int:
-    """Its newest commit, whoever made it."""
-    return newest(session, table)[0]
-
-
 def position(session: SparkSession, table: str) -> Position:
     """Where the table ends."""
     version, said = newest(session, table)
