@@ -1,4 +1,4 @@
-"""python -m bench NAME [--json]: starts engines of its own, measures, prints one document, ends them."""
+"""Usage: python -m bench NAME [--json] [--pairs N]. Starts its own engines, measures, prints the result, ends them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BENCHES = {
     "producer": producer.measure,
     "view": view.measure,
     "online": online.measure,
-    "replay": replay.measure,  # the three below
+    "replay": replay.measure,  # runs the three below
     "scans": scans.measure,
     "rebuild": rebuild.measure,
     "training": training.measure,
@@ -26,7 +26,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     parser.add_argument("--pairs", type=int, default=5, help="pairs per case (default 5)")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the engines are ended with us
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the engines are stopped too
     cases = BENCHES[arguments.bench](arguments.pairs)
     if arguments.json:
         print(json.dumps({"bench": arguments.bench, "cases": {name: case.as_json() for name, case in cases.items()}}))

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
 import leftfold
-from leftfold.spec.schema import avro_schema
+from leftfold.declare.schema import avro_schema
 
 EVENT = """\
 from datetime import datetime
@@ -29,7 +29,10 @@ class Click(lf.Event):
 
 
 def bare_read(app: leftfold.App, session: Any, settings: Mapping[str, str]) -> DataFrame:
-    """timestamp, partition, offset, and the fields. `settings` are of Kafka's consumer; without, as Spark comes."""
+    """Read the topic with plain Spark: timestamp, partition, offset, and the event's fields.
+
+    `settings` are those of Kafka's consumer; if empty, Spark's defaults hold.
+    """
     records = (
         session.read.format("kafka")
         .option("kafka.bootstrap.servers", app.kafka.bootstrap)

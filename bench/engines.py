@@ -1,4 +1,4 @@
-"""A cluster of the bench's own, with the clickstream project on it."""
+"""A local cluster for one bench, with a project applied to it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from leftfold.local import cluster
 
 @contextmanager
 def project(root: Path, streams: str) -> Iterator[leftfold.App]:
-    """A project of the bench's own, applied to three brokers."""
+    """A project with the given declarations, applied to a cluster of three brokers."""
     (root / "streams.py").write_text(streams)
     (root / "leftfold.toml").write_text('[project]\nname = "bench"\ndeclarations = ["streams.py"]\n')
     try:
@@ -36,7 +36,7 @@ def _applied(root: Path) -> leftfold.App:
 
 @contextmanager
 def shop() -> Iterator[leftfold.App]:
-    """The project that `leftfold init` makes, applied to three brokers."""
+    """The project that `leftfold init` makes, applied to a cluster of three brokers."""
     with tempfile.TemporaryDirectory(prefix="leftfold-bench-") as directory:
         root = Path(directory) / "shop"
         made = CliRunner().invoke(init, [str(root)])

@@ -1,7 +1,7 @@
-"""How long an event takes from `send` until a reader sees it, at 1,000 events a second: ours against the tuned job.
+"""Freshness: the time from `send` until a reader sees an event, at 1,000 events a second. Ours against the tuned job.
 
-Every twentieth event is of a person nobody has seen: the moment the store first knows that person ends the clock.
-And, not judged, the view with all its stores: online, changelog and lake.
+Every twentieth event has a user id that never occurred before. Its clock stops when the store first has a row for that
+id. The view with all its stores (online, changelog and lake) is measured too, but not judged.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import leftfold
 from bench import tuned
 from bench.pairs import Case, note
 from leftfold import clock
+from leftfold.declare.schema import avro_schema
+from leftfold.declare.sinks import Changelog, Lake, Online
 from leftfold.spark.source import OFFSETS_PER_PARTITION
-from leftfold.spec.schema import avro_schema
-from leftfold.spec.sinks import Changelog, Lake, Online
 
 PER_SECOND = 1_000
 PROBE_EVERY = 20
@@ -38,7 +38,7 @@ def measure(app: leftfold.App, session: Any, pairs: int) -> Case:
     store = redis.Redis.from_url(app.online.url.get_secret_value())
     store.flushall()
     ours, bare = _Ours(app, session), _Tuned(app, session)
-    for side in (ours, bare):  # so that the JIT has compiled what small batches need
+    for side in (ours, bare):  # lets the JIT compile what small batches need
         with side.running():
             _times(app, store, side.row)
     ratios, p99s = [], []
@@ -62,7 +62,7 @@ def measure(app: leftfold.App, session: Any, pairs: int) -> Case:
 
 
 def all_stores(app: leftfold.App, session: Any, pairs: int) -> Case:
-    """The view with all its stores against itself with its online store alone."""
+    """Compare the view with all its stores against the same view with its online store alone."""
     store = redis.Redis.from_url(app.online.url.get_secret_value())
     store.flushall()
     declared = app.catalog.views[VIEW]
@@ -71,7 +71,7 @@ def all_stores(app: leftfold.App, session: Any, pairs: int) -> Case:
         pass
     every, alone = _Ours(app, session), _Ours(app, session)
     times: list[tuple[tuple[float, float], ...]] = []
-    for number in range(min(pairs, ALL_STORES_PAIRS) + 1):  # the first is to warm up
+    for number in range(min(pairs, ALL_STORES_PAIRS) + 1):  # the first pair only warms up
         pair = []
         for side in (every, alone):
             sinks = (Online(), Changelog(), Lake(every_s=10)) if side is every else (Online(),)
@@ -96,7 +96,10 @@ def _percentiles(times: list[float]) -> tuple[float, float]:
 
 
 def _times(app: leftfold.App, store: Any, row: Callable[[str], str]) -> list[float]:
-    """Send for a while; seconds until each person of the measured part was seen. All of them must be."""
+    """Send events for a while, and return the seconds until each new user id appeared in the store.
+
+    Only user ids sent after the warm-up count. All of them must appear.
+    """
     sent: dict[str, float] = {}
     waiting: dict[str, float] = {}
     took: list[float] = []

@@ -1,9 +1,10 @@
-"""Reads of a Vector against the bare Redis calls that fetch the same tiles, with their decoding; and, not judged,
-against one ready-made value per entity.
+"""Reads of a Vector, and writes of a batch, against bare Redis calls.
 
-Two entities, each with eight features over three windows (48 values), filled by a real view from a real log. Decoding
-on the bare side is JSON and sketches into objects; merging tiles into values is our side's work alone.
-And writes: rows of a batch by our writer, fenced, against a bare pipelined loop that sets the same fields.
+A read covers two entities, each with eight features over three windows (48 values in all). Real views fill the store
+from a real log. The bare calls fetch the same tiles and decode JSON and sketches into objects. Only our side also
+merges tiles into values. A second comparison, with one ready-made value per entity, is reported but not judged.
+
+A write sets the rows of a batch: our fenced writer against a bare pipelined loop that sets the same fields.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from leftfold.store.writer import write_rows
 
 ENTITIES = 200
 EVENTS = 80_000
-READS = 400  # of each side in a pair
+READS = 400  # reads of each side in a pair; a tenth of that for reads of many
 MANY = 50
 GOAL = 1.3
-WRITTEN = 40_000  # entities, with five tiles each
+WRITTEN = 40_000  # entities, with TILES tiles each
 TILES = 5
 WRITE_GOAL = 1.0
 
@@ -98,7 +99,11 @@ def measure(pairs: int) -> dict[str, Case]:
 
 
 def _write(app: leftfold.App, pairs: int) -> Case:
-    """Both in one process, the same keys, fields and values, into an empty part of the store each time."""
+    """Compare writes: our writer against a bare loop.
+
+    Both run in one process and write the same fields and values under keys that differ only in their prefix. Each
+    run starts with its part of the store empty.
+    """
     url = app.online.url.get_secret_value()
     store = redis.Redis.from_url(url, decode_responses=True)
     entities = [
@@ -112,7 +117,8 @@ def _write(app: leftfold.App, pairs: int) -> Case:
 
     def ours() -> float:
         started = clock.monotonic()
-        written = write_rows(url, ((f"ours:{key}", fields, values) for key, fields, values in entities), 0)
+        rows = ((f"ours:{key}", fields, values) for key, fields, values in entities)
+        written, _ = write_rows(url, rows, 0, calls="calls")
         assert written == WRITTEN * TILES
         return clock.monotonic() - started
 
@@ -173,7 +179,7 @@ class _Bench:
         self._pack()
 
     def compare(self, name: str, pairs: int, many: int, *, packed: bool = False) -> tuple[float, ...]:
-        """Ratios of the median times of a read."""
+        """Return, for each pair, the ratio of the median times of a read: ours / bare."""
         bare = self._packed if packed else self._bare
         for _ in range(50):
             self._ours(self._people(many))
@@ -218,7 +224,7 @@ class _Bench:
         return list(keys)
 
     def _bare(self, people: list[dict[str, Any]]) -> list[list[Any]]:
-        """What a careful person writes: one pipeline, one JSON document per row, each sketch an object."""
+        """Read as a careful engineer would by hand: one pipeline, one JSON text per entity, each sketch an object."""
         pipeline = self._store.pipeline(transaction=False)
         for key in self._keys(people):
             pipeline.hmget(key, self._tiles)
@@ -231,7 +237,7 @@ class _Bench:
         return decoded
 
     def _pack(self) -> None:
-        """One ready-made value per entity, as a job that computes windows itself would write it."""
+        """Store one ready-made value per entity, as a job that computes windows itself would write it."""
         for number in range(ENTITIES):
             person: dict[str, Any] = {"user_id": f"u{number}", "item_id": f"i{number}"}
             row = self._app.get(self._vector, **person)
@@ -247,12 +253,12 @@ class _Bench:
         return [json.loads(value) for value in pipeline.execute()]
 
     def equal(self) -> bool:
-        """The counts, exact sums and last values that the bare calls' tiles give are those of the vectors."""
+        """Return whether counts, exact sums and last values, merged by hand from the bare tiles, equal the vectors'."""
         for _ in range(100):
             (person,) = self._people(1)
             row = self._app.get(self._vector, **person).values
             for kind, rows in zip(("users", "items"), self._bare([person]), strict=True):
-                hours = [r for r in rows if r[0] < 10**6]  # an hour's number has six digits, five minutes' seven
+                hours = [r for r in rows if r[0] < 10**6]  # hour tiles: their index has six digits, not seven
                 by_hand = (sum(r[2] for r in hours), sum(r[3] for r in hours) / 10**6, hours[-1][-3])
                 if by_hand != tuple(row[f"{kind}_{name}_7d"] for name in ("n", "spend", "last")):
                     return False
@@ -268,10 +274,10 @@ class _Bench:
 
 
 def _fields_by_hand() -> list[str]:
-    """The fields of the tiles that the three windows need now: docs/reference/protocol.md, written out."""
+    """Return the Redis fields of the tiles that the three windows need now, by docs/reference/protocol.md."""
     now = clock.now_us() // 1_000_000
     rings = {300: -(-(3_600 + 300 + 60) // 300) + 2, 3_600: -(-(7 * 86_400 + 300 + 60) // 3_600) + 2}
-    fine = (now - 3_600) // 300  # the last hour: five minutes each up to the full hour, then that hour's own tile
+    fine = (now - 3_600) // 300  # five-minute tiles from here to the next full hour, then hour tiles
     wanted = [(300, index) for index in range(fine, -(-fine // 12) * 12)]
     wanted += [(3_600, now // 3_600 - back) for back in range(168, -1, -1)]
     return [f"{step}:{index % rings[step]}" for step, index in wanted]

@@ -1,4 +1,4 @@
-"""Interleaved pairs of the same work done twice, and the form in which every bench reports."""
+"""Interleaved pairs of runs, ours and bare, that do the same work; and the form in which every bench reports."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Case:
-    """`ratios` are ours / bare: of records a second, or of times, where lower is better.
+    """The result of one comparison.
 
-    A goal of None is reported, not judged.
+    `ratios` are ours / bare. They compare records a second, or times where `lower_is_better`. A case whose goal is None
+    is reported, but not judged.
     """
 
     ratios: tuple[float, ...]
     goal: float | None
     outputs_equal: bool
     lower_is_better: bool = False
-    figures: Mapping[str, float] = field(default_factory=dict)  # what else was seen
+    figures: Mapping[str, float] = field(default_factory=dict)  # other measurements to report
 
     @property
     def reached(self) -> bool:
@@ -43,11 +44,17 @@ class Case:
     def __str__(self) -> str:
         shown = self.as_json()
         goal = "no goal" if self.goal is None else f"goal {'at most ' if self.lower_is_better else ''}{self.goal}"
-        return f"{shown['ratio_median']} ({shown['ratio_min']}–{shown['ratio_max']}, {shown['pairs']} pairs, {goal})"
+        seen = "".join(f"; {name} {value:g}" for name, value in self.figures.items())
+        spread = f"{shown['ratio_min']}–{shown['ratio_max']}"
+        return f"{shown['ratio_median']} ({spread}, {shown['pairs']} pairs, {goal}){seen}"
 
 
 def interleave(name: str, pairs: int, ours: Callable[[], float], bare: Callable[[], float]) -> tuple[float, ...]:
-    """Each side returns its seconds. Who goes first alternates, so that neither profits from a warmed cache."""
+    """Run pairs of both sides, and return the ratio of their speeds (ours / bare) for each pair.
+
+    Each side returns the seconds that it took. The sides take turns in going first, so that neither profits from a
+    warm cache.
+    """
     ratios = []
     for number in range(pairs):
         if number % 2:

@@ -1,9 +1,12 @@
 """A rebuild of a windowed view against a bare Spark batch read of the same topic with the same decoding.
 
-One warm JVM. Ours freezes the ends, reads all of history, folds it into tiles of two steps, counts what became of every
-record, and writes the tiles to Redis; the bare one reads, decodes, and throws away. `rebuild` is against that read as
-Spark comes, `tuned` against one with the settings of Kafka's consumer that ours has; `with_stream`, as Spark comes too,
-is ours until the build has caught up with the head: its checkpoint, first batch and receipt included.
+Both run in one warm JVM. Our side freezes the end offsets, reads all of history, folds it into tiles of two steps,
+counts the outcome of every record, and writes the tiles to Redis. The bare side reads, decodes, and discards the rows.
+
+- `rebuild` compares with a bare read under Spark's default settings.
+- `tuned` compares with a bare read that has the same settings of Kafka's consumer as ours.
+- `with_stream` measures our side until the build has caught up with the head of the log, including its checkpoint,
+  first batch and receipt. The bare side has Spark's default settings.
 """
 
 from __future__ import annotations
@@ -22,17 +25,17 @@ from bench.clicks import EVENT, bare_read
 from bench.engines import project
 from bench.pairs import Case, interleave, note
 from leftfold import clock
+from leftfold.declare.synthetic import synthetic
 from leftfold.run.progress import Progress
 from leftfold.spark.session import build_session
 from leftfold.spark.source import POLLS
-from leftfold.spec.synthetic import synthetic
 from leftfold.store.layout import ACCEPTED
 
 RECORDS = 2_000_000
 GOAL = 0.60
 VIEW = "user_activity"
-WARM_UP = 8  # until neither side gets any faster
-# Tiles of a minute are the coarsest; they are closed once lateness, the slack of clocks (a minute) and they are over.
+WARM_UP = 8  # after so many runs neither side gets faster
+# The coarsest tiles last a minute. They are closed after the lateness, the clocks' slack (a minute) and that minute.
 _CLOSED_S = 5 + 60 + 60
 STREAMS = f"""{EVENT}\
 clicks = lf.Topic("clicks", Click, key=Click.user_id, time=Click.at, partitions=6, lateness="5s")
@@ -85,7 +88,7 @@ class _Bench:
         self.tiles = 0
 
     def ours(self) -> float:
-        """Seconds until all closed tiles of history are in the store."""
+        """Rebuild, and return the seconds until all closed tiles of history are in the store."""
         self._store.flushall()
         rebuild = self._app.rebuild(VIEW, until_caught_up=True, again=True)
         scanned: list[float] = []
@@ -115,7 +118,11 @@ class _Bench:
         return clock.monotonic() - started
 
     def true_to_the_log(self) -> bool:
-        """Counts and sums of the tiles of each step: every accepted record is in one of each."""
+        """Return whether the tiles hold every accepted record.
+
+        Each accepted record lies in one tile of each step. So the steps must have equal counts and sums, and the count
+        must be the number of accepted records.
+        """
         found: dict[str, list[int]] = {}
         for step, value in self._fields():
             _index, _batch, count, _big, spend, _item = json.loads(value)
@@ -136,4 +143,4 @@ class _Bench:
 
 
 def _looked(_: Progress) -> None:
-    """Nobody looks."""
+    """Ignore the progress."""

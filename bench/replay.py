@@ -1,4 +1,4 @@
-"""History through the same code: scans of log and archive, a rebuild, a training set, one after the other."""
+"""All benches that read history, one after the other: scans of log and archive, a rebuild, a training set."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from bench.pairs import Case
 
 
 def measure(pairs: int) -> dict[str, Case]:
-    """Scans first: a process keeps the Java archives of its first session, and theirs reads Delta."""
+    """Run the scans first: a process keeps the jars of its first Spark session, and only theirs include Delta."""
     return {**scans.measure(pairs), **rebuild.measure(pairs), **training.measure(pairs)}

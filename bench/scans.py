@@ -1,8 +1,11 @@
-"""Reading history again: a stateless scan of the log against a bare Spark batch read with the same decoding and the
-same settings of the consumer; and the records of one key on one of ten days, from the archive against from the log.
+"""Scans of history: two comparisons in one warm JVM.
 
-One warm JVM, one topic of ten days by its producer's clock, archived and its closed days compacted. Both sides of a
-pair make the same figures of the same records; a bare read judges no record.
+- `scan`: our stateless scan of the log against a bare Spark batch read with the same decoding and the same settings of
+  Kafka's consumer. The bare read does not decide which records are accepted.
+- `archive_key`: the records of one key on one day of ten, read from the archive against read from the log.
+
+One topic spans ten days by its producer's clock. It is archived, and the archive's closed days are compacted. Both
+sides of a pair compute the same figures from the same records.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from bench.engines import project
 from bench.pairs import Case, interleave, note
 from leftfold import clock
 from leftfold.replay.replay import Replay
-from leftfold.spark.archive import compact_closed, days
+from leftfold.spark.history.archive import compact_closed, days
 from leftfold.spark.session import build_session
 from leftfold.spark.source import POLLS
 
@@ -115,7 +118,7 @@ class _Bench:
         return self._timed("key_in_log", lambda: self._of_log(self._day)._rows(self._session, b"u7"))
 
     def equal(self, one: str, other: str) -> bool:
-        """Every run of both made the same, of some records."""
+        """Return whether every run of both sides computed the same figures, from at least one record."""
         return len(self.made[one] | self.made[other]) == 1 and all(made[0] for made in self.made[one])
 
     def _of_log(self, made: Replay) -> Replay:

@@ -1,10 +1,14 @@
-"""Training sets against the range join that people write by hand, on the same records: seconds for all labels.
+"""Training sets against a hand-written range join on the same records: seconds for all labels.
 
-A third of all events is of one key, and a twentieth of the labels. Both sides get decoded records, and give counts,
-sums, means, smallest, largest and last values over three windows as they were known by the log. The values are compared
-on a quarter of both, before speed counts; of all of it the join is given eight times as long as ours took, and then
-stopped: a ratio of 8 says "at least". Lists and sketches are left out: by hand, each would hold all events of a
-window. And ours alone from a quarter to twice the events: what it costs must grow as they do. No broker takes part.
+One key has 30 % of all events and a twentieth of the labels. Both sides get decoded records. Both give counts, sums,
+means, smallest, largest and last values over three windows, as known by log time. Lists and sketches are left out: by
+hand, each would hold all events of a window.
+
+Before any measurement, the values of both sides are compared on a quarter of the events and of the labels. On the full
+data the join may take eight times as long as ours did, and is then stopped. So a ratio of 8 means "at least 8".
+
+In addition, our side alone is measured on a quarter to twice the events: its time must grow only in proportion to
+them. No broker takes part.
 """
 
 from __future__ import annotations
@@ -26,22 +30,22 @@ import leftfold as lf
 from bench.pairs import Case, interleave, note
 from leftfold import clock
 from leftfold.settings import Spark
-from leftfold.spark.as_of import features_as_of, known_by_log
 from leftfold.spark.session import build_session
-from leftfold.spark.tiles import accepted
+from leftfold.spark.training.as_of import features_as_of, known_by_log
+from leftfold.spark.views.tiles import accepted
 
-SCALE = float(os.environ.get("LEFTFOLD_BENCH_SCALE", "1"))  # of events and labels, to try it out
+SCALE = float(os.environ.get("LEFTFOLD_BENCH_SCALE", "1"))  # scales events, labels and keys, for a trial on less data
 EVENTS, LABELS, KEYS = int(2_000_000 * SCALE), int(100_000 * SCALE), max(100, int(20_000 * SCALE))
 GOAL = 5.0
 MOST = 8.0
-# Eight times the events in at most so many times what is proportional: beyond it something grows faster than they do.
+# Eight times the events may take at most 8 x this factor as long. Beyond it, the time grows faster than the events.
 LINEAR_GOAL = 1.3
 SIZES = (0.25, 0.5, 1.0, 2.0)
 S = 1_000_000
 HOUR, BASE, SPAN = 3_600 * S, 1_772_323_200 * S, 96 * 3_600 * S
 WINDOWS = {"1h": (HOUR, 300 * S), "6h": (6 * HOUR, 300 * S), "24h": (24 * HOUR, HOUR)}
 LATENESS = 1_800 * S
-# Far more than the data, so that neither side is measured by how it spills.
+# Far more than the data, so that spilling to disk does not decide the result.
 MEMORY = "5g"
 
 
@@ -88,7 +92,7 @@ def _measured(session: SparkSession, root: Path, pairs: int) -> dict[str, Case]:
     asked = _stored(_labels(session, LABELS), root / "labels")
     records = _stored(_events(session, EVENTS), root / "events")
     mine, theirs = _ours(records, asked), _by_hand(records, asked)
-    limit = MOST * min(_seconds(mine) for _ in range(2))  # warms it up, too
+    limit = MOST * min(_seconds(mine) for _ in range(2))  # also warms up our side
     ratios = interleave("vs_range_join", pairs, lambda: _seconds(mine), lambda: _seconds(theirs, limit))
     records.unpersist()
     took = {}
@@ -107,7 +111,7 @@ def _measured(session: SparkSession, root: Path, pairs: int) -> dict[str, Case]:
 
 
 def _stored(frame: DataFrame, path: Path) -> DataFrame:
-    """From files into memory: made once, in a form that neither side chose."""
+    """Write a frame to files and keep it in memory, so that both sides read the same prepared rows."""
     frame.write.parquet(str(path))
     kept = frame.sparkSession.read.parquet(str(path)).persist()
     kept.count()
@@ -115,12 +119,12 @@ def _stored(frame: DataFrame, path: Path) -> DataFrame:
 
 
 def _drawn(salt: int, below: int) -> Any:
-    """A number that depends on the row alone."""
+    """A pseudo-random number from 0 up to `below` that depends only on the row and `salt`."""
     return F.pmod(F.xxhash64(F.col("id"), F.lit(salt)), F.lit(below))
 
 
 def _events(session: SparkSession, number: int) -> DataFrame:
-    """Records as a source gives them; 5 % of them were logged up to half an hour after they happened."""
+    """Records as a source gives them. 5 % were logged up to half an hour after they happened, the rest within 5 s."""
     log = F.lit(BASE) + F.floor(F.col("id") * F.lit(SPAN / number) / 1_000) * 1_000
     delay = F.when(_drawn(1, 100) < 5, _drawn(2, LATENESS)).otherwise(_drawn(3, 5 * S))
     shop = F.when(_drawn(4, 10) < 3, F.lit(0)).otherwise(_drawn(5, KEYS))
@@ -154,7 +158,7 @@ def _ours(records: DataFrame, asked: DataFrame) -> DataFrame:
 
 
 def _by_hand(records: DataFrame, asked: DataFrame) -> DataFrame:
-    """Events joined with labels by key and range, once for all windows."""
+    """The hand-written side: join events with labels by key and time range, once for all windows."""
     event = records.select(
         "slot", "offset", F.unix_micros("log_time").alias("log"), F.unix_micros("event.at").alias("time"), "event.*"
     )
@@ -181,7 +185,7 @@ def _by_hand(records: DataFrame, asked: DataFrame) -> DataFrame:
 
 
 def _compared(session: SparkSession, root: Path) -> tuple[int, int]:
-    """Of a quarter: how many labels have another value, and how many there are."""
+    """Compare both sides on a quarter of the data: how many labels differ in a value, and how many labels there are."""
     asked = _stored(_labels(session, LABELS // 4), root / "some-labels")
     records = _stored(_events(session, EVENTS // 4), root / "some-events")
     names = DEFINITION.visible
@@ -204,7 +208,7 @@ def _compared(session: SparkSession, root: Path) -> tuple[int, int]:
 
 
 def _seconds(frame: DataFrame, limit: float | None = None) -> float:
-    """How long all of it takes; with a limit, at most that."""
+    """Return the seconds to compute all rows. With a limit, stop the job there and return the limit."""
     context, group = frame.sparkSession.sparkContext, uuid.uuid4().hex
     context.setJobGroup(group, "bench", interruptOnCancel=True)
     end = threading.Timer(limit or 0, lambda: context.cancelJobGroup(group))

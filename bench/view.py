@@ -1,9 +1,12 @@
-"""Our view against a hand-written tuned Spark job that computes and writes the same tiles: records a second, and how
-long an event takes into the store; and against the same job under Spark's default settings, which is not judged.
-And against itself: with a hundredth of undecodable and two of late records, and with the topic's intake beside it.
+"""Our view against a hand-written, tuned Spark job that computes and writes the same tiles.
 
-One warm JVM, one topic. For throughput every run starts from an empty checkpoint and reads the whole topic; for
-freshness both go on from where they were, while 1,000 events a second come in.
+Measured are records a second, and the time that an event takes to reach the store. The same job under Spark's default
+settings is compared too, but not judged. The view is also compared with itself: on a topic with 1 % undecodable and 2 %
+late records, and with the topic's intake running next to it.
+
+All runs use one warm JVM and one topic (a second one for the bad records). For throughput, every run starts from an
+empty checkpoint and reads the whole topic. For freshness, both sides continue from where they were, while 1,000 events
+a second arrive.
 """
 
 from __future__ import annotations
@@ -23,20 +26,20 @@ from bench import freshness, tuned
 from bench.engines import shop
 from bench.pairs import Case, interleave, note
 from leftfold import clock, jars
+from leftfold.declare.schema import avro_schema
+from leftfold.declare.synthetic import synthetic
 from leftfold.spark.session import SETTINGS, build_session
 from leftfold.spark.source import OFFSETS_PER_PARTITION
-from leftfold.spec.schema import avro_schema
-from leftfold.spec.synthetic import synthetic
 
 RECORDS = 1_000_000
-GOAL = 0.92  # with a receipt for every batch, which the hand-written job does without
+GOAL = 0.92  # ours writes a receipt for every batch; the hand-written job has none
 BAD_GOAL = 0.90
 UNDECODABLE, LATE = 0.01, 0.02
 VIEW = "user_activity"
 # Runs of each side before the first pair. The code that Spark generates for our tiles is larger than the hand-written
-# job's, and takes the JIT longer: after two runs ours still became faster.
+# job's, so the JIT needs longer: after two runs ours was still getting faster.
 WARM_UP = 5
-# The default settings are more than ten times slower (minutes a run), so they get one pair.
+# A run with the default settings is more than ten times slower (minutes), so there is one pair.
 DEFAULT_PAIRS = 1
 INTAKE_PAIRS = 3
 Tiles = dict[tuple[str, int, int], tuple[int, int, int | None, str | None]]
@@ -63,9 +66,9 @@ def measure(pairs: int) -> dict[str, Case]:
             with_intake = interleave("intake_beside", min(pairs, INTAKE_PAIRS), worse.with_intake, worse.ours)
             default = interleave("vs_default", min(pairs, DEFAULT_PAIRS), bench.ours, bench.default)
             equal = equal and bench.outputs_equal()
-            fresh = freshness.measure(app, session, pairs)  # sends more records: no run counts them after this
+            fresh = freshness.measure(app, session, pairs)  # sends more records, so no later run may count on RECORDS
             session.stop()
-            session = _session(app, lake=True)  # Delta's rules look at every plan of a session, so it comes last
+            session = _session(app, lake=True)  # last, because Delta's rules look at every plan of a session
             all_stores = freshness.all_stores(app, session, pairs)
             return {
                 "vs_tuned": Case(ratios, GOAL, equal),
@@ -80,14 +83,17 @@ def measure(pairs: int) -> dict[str, Case]:
 
 
 def _session(app: leftfold.App, *, lake: bool) -> Any:
-    """The jars of both kinds from the start: one JVM serves both sessions."""
+    """Start a session with the jars for Spark and the lake: one JVM serves both sessions, and keeps its first jars."""
     both = ",".join(str(path) for name in ("spark", "lake") for path in jars.paths(name))
     spark = app.profile.spark.model_copy(update={"conf": {"spark.jars": both}})
     return build_session(spark, application="bench", log_file=app.log_directory / "spark.log", lake=lake)
 
 
 def _with_bad_records(app: leftfold.App) -> tuple[leftfold.App, int]:
-    """The same project in another namespace, with records that no view accepts; and how many it accepts."""
+    """Apply the same project in another namespace, and send the same records, some of them made bad.
+
+    Return that project and the number of records that its view accepts.
+    """
     other = leftfold.open(app.root)
     other.profile = app.profile.model_copy(update={"namespace": "bad"})
     for _ in other.apply(other.plan()):
@@ -120,7 +126,7 @@ class _Bench:
         return self._run(intake=True)
 
     def _run(self, *, intake: bool) -> float:
-        """Seconds until the view has caught up, alone or with the intake of its topic beside it."""
+        """Return the seconds until the view has caught up, alone or with the intake of its topic running next to it."""
         self._store.flushall()
         checkpoints = self._app.state / "ours" / uuid.uuid4().hex
         self._app.profile = self._app.profile.model_copy(update={"checkpoints": str(checkpoints)})
@@ -153,7 +159,7 @@ class _Bench:
         if tuned_settings:
             session.conf.set("spark.sql.shuffle.partitions", self._session.conf.get("spark.sql.shuffle.partitions"))
         else:
-            for name in SETTINGS:  # what a session can change; the JVM's options stay
+            for name in SETTINGS:  # only what a session can change; the options of the JVM stay
                 if name.startswith("spark.sql.") and session.conf.isModifiable(name):
                     session.conf.unset(name)
             session.conf.set("spark.sql.shuffle.partitions", "200")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from leftfold.kafka.observed import ObservedBroker, ObservedCluster, ObservedGroup, ObservedPartition, ObservedTopic
-from leftfold.plan.observe import Observed, ObservedSubject
+from leftfold.observe.observation import Observed, ObservedSubject
 
 
 def seen_topic(

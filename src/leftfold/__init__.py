@@ -5,6 +5,21 @@ Importing this opens no socket, starts no JVM and loads neither pyspark nor conf
 
 from typing import Any as _Any
 
+from leftfold.app import App
+from leftfold.app import open as open
+from leftfold.declare.aggregates import Feature, count, distinct, last, last_n, latest, mean
+from leftfold.declare.aggregates import max as max
+from leftfold.declare.aggregates import min as min
+from leftfold.declare.aggregates import sum as sum
+from leftfold.declare.event import Event, Personal
+from leftfold.declare.features import Features
+from leftfold.declare.free import View, view
+from leftfold.declare.rows import Provenance, Row
+from leftfold.declare.sinks import Changelog, Lake, Online
+from leftfold.declare.stream import Stream, stream
+from leftfold.declare.table import Table
+from leftfold.declare.topic import Topic
+from leftfold.declare.vector import Vector, request
 from leftfold.errors import (
     DeclarationError,
     DeliveryError,
@@ -15,20 +30,10 @@ from leftfold.errors import (
     RunError,
     StoreError,
 )
-from leftfold.project import App, open
-from leftfold.spec.aggregates import Feature, count, distinct, last, last_n, latest, max, mean, min, sum
-from leftfold.spec.event import Event, Personal
-from leftfold.spec.features import Features
-from leftfold.spec.free import View, view
-from leftfold.spec.rows import Provenance, Row
-from leftfold.spec.sinks import Changelog, Lake, Online
-from leftfold.spec.stream import Stream, stream
-from leftfold.spec.table import Table
-from leftfold.spec.topic import Topic
-from leftfold.spec.vector import Vector, request
 
 __version__ = "0.1.0"
 
+# Without max, min, open and sum: `from leftfold import *` must not hide Python's own.
 __all__ = [
     "App",
     "Changelog",
@@ -58,13 +63,9 @@ __all__ = [
     "last",
     "last_n",
     "latest",
-    "max",
     "mean",
-    "min",
-    "open",
     "request",
     "stream",
-    "sum",
     "view",
 ]
 

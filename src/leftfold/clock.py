@@ -1,4 +1,4 @@
-"""The only now(). Everything else takes times as arguments, so that it can be tested and replayed."""
+"""The only source of the current time. All other code takes times as arguments, so it can be tested and replayed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ def now() -> datetime:
 
 
 def now_us() -> int:
-    """Microseconds since the epoch: the unit of every event time inside Leftfold."""
+    """The current time in microseconds since the epoch: the unit of every event time inside Leftfold."""
     return time.time_ns() // 1_000
 
 
 def monotonic() -> float:
-    """Seconds for measuring a duration; unrelated to the date."""
+    """Seconds of a monotonic clock, for measuring durations; unrelated to the date."""
     return time.monotonic()

@@ -1,20 +1,21 @@
-"""Every error a person can meet, and the one shape they all have.
+"""The classes of all errors that a user can meet, and their common shape.
 
-An error says what happened, why, which state things were left in, and the exact next command.
-It is raised where it is found; codes are stable, documented in docs/reference/errors.md and checked against it.
+An error says what happened, why, in which state things were left, and the exact next command.
+It is raised where the problem is found. Codes are stable. A test checks them against docs/reference/errors.md.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """Where a declaration stands."""
+class SourceLine:
+    """The place of a declaration: its file and line."""
 
     file: str
     line: int
@@ -23,23 +24,40 @@ class Source:
         return f"{Path(self.file).name}:{self.line}"
 
 
-# pydantic stands between an event's class statement and our hook.
+# pydantic's frames lie between the class statement of an event and our hook.
 _PASSED_OVER = frozenset({"leftfold", "pydantic"})
 
 
-def caller() -> Source:
-    """The nearest line outside this package: the declaration a person wrote."""
+def caller() -> SourceLine:
+    """The nearest line on the call stack outside this package and pydantic: the declaration that the user wrote."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _PASSED_OVER:
         frame = frame.f_back
-    return Source(frame.f_code.co_filename, frame.f_lineno)
+    return SourceLine(frame.f_code.co_filename, frame.f_lineno)
+
+
+K = TypeVar("K", bound=BaseException)
+
+
+def behind(error: BaseException | None, kind: type[K]) -> K | None:
+    """Return the first exception of a kind in an error's chain of causes, beginning with the error itself.
+
+    Libraries wrap the exceptions that they meet, so the real cause is often deeper in the chain.
+    """
+    while error is not None and not isinstance(error, kind):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 NOTHING_CHANGED = "nothing was changed"
 
 
 class LeftfoldError(Exception):
-    """The root of the tree. `code` never changes its meaning; `retriable` says that the same call may work later."""
+    """The base of all errors. `code` never changes its meaning; `retriable` says that the same call may work later.
+
+    `details` holds figures about the state, for programs. Only some errors have details. The class of such an error, or
+    the place that raises it, says which ones.
+    """
 
     def __init__(
         self,
@@ -49,8 +67,9 @@ class LeftfoldError(Exception):
         why: str,
         fix: str,
         state: str = NOTHING_CHANGED,
-        source: Source | None = None,
+        source: SourceLine | None = None,
         retriable: bool = False,
+        details: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(what)
         self.code = code
@@ -60,9 +79,10 @@ class LeftfoldError(Exception):
         self.fix = fix
         self.source = source
         self.retriable = retriable
+        self.details = dict(details or {})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """So that an error survives the way home from another process."""
+        """Make the error picklable, so that it can be sent from another process."""
         rest = {k: v for k, v in self.__dict__.items() if k not in ("code", "what")}
         return _remake, (type(self), self.code, self.what, rest)
 
@@ -79,6 +99,7 @@ class LeftfoldError(Exception):
             "fix": self.fix,
             "source": str(self.source) if self.source else None,
             "retriable": self.retriable,
+            "details": self.details,
         }
 
 
@@ -87,7 +108,7 @@ def _remake(kind: type[LeftfoldError], code: str, what: str, rest: dict[str, Any
 
 
 class DeclarationError(LeftfoldError):
-    """What a person declared cannot mean anything, or not one thing."""
+    """A declaration that has no meaning, or more than one."""
 
 
 class ProjectError(LeftfoldError):
@@ -103,7 +124,12 @@ class LogError(LeftfoldError):
 
 
 class DeliveryError(LogError):
-    """Records that were handed to the producer and are not in the log."""
+    """Not all records that were handed to a producer were acknowledged.
+
+    A record that *failed* is not in the log. A record that is *unknown* may be in the log: if it is sent again, the log
+    could hold it twice. `details` counts the records: `acknowledged`, `failed`, `unknown`, `under_way`. It also holds
+    the keys of the first failed and unknown records: `failed_keys`, `unknown_keys`.
+    """
 
 
 class StoreError(LeftfoldError):

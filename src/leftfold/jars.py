@@ -1,8 +1,8 @@
-"""The lock of Java archives: which ones, their sha256, and how they reach a per-user cache.
+"""The lock file of Java archives (names and sha256), and the per-user cache that they are fetched into.
 
-The user's own Maven client fetches them, file by file, so mirrors and credentials are whatever that client has;
-no host is named here. Nothing is used whose bytes are not those of jars.lock.json.
-`python -m leftfold.jars fetch` fills the cache; `python -m leftfold.jars lock` remakes the lock from ROOTS.
+The user's own Maven client fetches each archive as a single file. Mirrors and credentials are those of that client, and
+no host is named here. An archive is used only if its bytes are those recorded in jars.lock.json.
+`python -m leftfold.jars fetch` fills the cache; `python -m leftfold.jars lock` makes the lock file again from ROOTS.
 """
 
 from __future__ import annotations
@@ -22,15 +22,20 @@ from functools import cache
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+from leftfold import private
 from leftfold.errors import LocalError
 
 LOCK = Path(__file__).with_name("jars.lock.json")
 STAMP = ".verified"
-TRIES = 3  # a registry that answers now and then with an error is common; three in a row is not
+# The version of maven-dependency-plugin. Without one, Maven takes a version that nobody tested. This is the last one
+# whose `copy` reads no descriptor. 3.x looks for the registry's parent pom, which was never published, and fails.
+PLUGIN = "2.10"
+TRIES = 3  # a repository that sometimes answers with an error is common; three errors in a row are not
 Progress = Callable[[str], None]
 
-# What the lock is made from. A set with TRANSITIVE holds everything its roots need at run time; the others are exact.
-# log4j-slf4j-impl binds slf4j 1.7, the one that Kafka brings: without it a broker's log vanishes.
+# The lock file is made from these roots. A set in TRANSITIVE holds everything that its roots need at run time. The
+# other sets hold exactly their roots. log4j-slf4j-impl binds slf4j 1.7, the version that Kafka brings: without it a
+# broker's log is lost.
 TRANSITIVE = {"kafka"}
 ROOTS = {
     "kafka": ["org.apache.kafka:kafka_2.13:4.3.1", "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4"],
@@ -42,18 +47,18 @@ ROOTS = {
         "org.apache.kafka:kafka-clients:3.9.2",
         "org.apache.commons:commons-pool2:2.13.1",
     ],
-    # Delta, beside the Spark set: only a session that feeds a lake loads it.
+    # Delta, in addition to the Spark set: only a session that uses a lake loads it.
     "lake": ["io.delta:delta-spark_4.1_2.13:4.4.0", "io.delta:delta-storage:4.4.0"],
-    # Kafka's own command line, on top of the kafka set: whether it sees what we tell it is tested with it.
+    # Kafka's own command line tools, in addition to the kafka set. Tests check with them that Kafka sees our settings.
     "tools": ["org.apache.kafka:kafka-tools:4.3.1"],
 }
-# Sets that no verb needs: nobody's machine is incomplete without them.
+# Sets that only tests need. No verb needs them, so a machine without them is complete.
 FOR_TESTS = {"tools"}
 
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One file of the lock. The coordinate is group:artifact:version[:type[:classifier]]."""
+    """One file in the lock. Its coordinate is group:artifact:version[:type[:classifier]]."""
 
     coordinate: str
     file: str
@@ -62,12 +67,12 @@ class Jar:
 
 
 def locked() -> dict[str, tuple[Jar, ...]]:
-    """The lock, by set."""
+    """The archives in the lock file, by set."""
     return _read(LOCK)
 
 
 def needed() -> dict[str, tuple[Jar, ...]]:
-    """The sets that verbs use."""
+    """The archives of the sets that verbs use, by set."""
     return {name: jars for name, jars in locked().items() if name not in FOR_TESTS}
 
 
@@ -78,23 +83,23 @@ def _read(lock: Path) -> dict[str, tuple[Jar, ...]]:
 
 
 def cache_home() -> Path:
-    """Where archives are kept for all projects of this user."""
+    """The directory that caches archives for all projects of this user."""
     if own := os.environ.get("LEFTFOLD_CACHE"):
         return Path(own)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "leftfold"
 
 
 def directory(set_name: str) -> Path:
-    """The directory of a set; its name changes with the lock, so an upgrade never mixes two versions."""
+    """The directory of a set. Its name changes with the lock, so an upgrade never mixes two versions."""
     return cache_home() / "jars" / f"{set_name}-{_digest(set_name)[:12]}"
 
 
 def ensure(set_name: str, progress: Progress | None = None) -> Path:
-    """The directory that holds the set, fetched and verified first if it has to be. Safe between processes."""
+    """Return the directory of the set. Fetch and verify the set first if needed. Safe between processes."""
     home = directory(set_name)
     if _verified(set_name):
         return home
-    home.mkdir(parents=True, exist_ok=True)
+    private.directory(home)
     with _exclusive(home.with_suffix(".lock")):
         if not _verified(set_name):  # another process may have done it while this one waited
             wanted = [jar for jar in locked()[set_name] if not _intact(home / jar.file, jar)]
@@ -104,13 +109,16 @@ def ensure(set_name: str, progress: Progress | None = None) -> Path:
 
 
 def paths(set_name: str) -> list[Path]:
-    """The files of a set, in the lock's order; fetched first if they have to be."""
+    """Return the files of a set, in the order of the lock. Fetch them first if needed."""
     home = ensure(set_name)
     return [home / jar.file for jar in locked()[set_name]]
 
 
 def missing() -> list[Jar]:
-    """What is not in the cache, or was never verified there. Reads sizes and stamps, not contents."""
+    """Return the archives that are not in the cache or have the wrong size there. Reads sizes and stamps, not contents.
+
+    A file of the right size counts as present even if its set was never verified.
+    """
     return [
         jar
         for set_name, jars in needed().items()
@@ -120,7 +128,7 @@ def missing() -> list[Jar]:
 
 
 def unverified() -> list[str]:
-    """The sets that `ensure` would have to work on."""
+    """The names of the sets that `ensure` would have to fetch or verify."""
     return [set_name for set_name in needed() if not _verified(set_name)]
 
 
@@ -130,7 +138,10 @@ def _digest(set_name: str) -> str:
 
 
 def _verified(set_name: str) -> bool:
-    """Cheap on every start: the stamp says that the bytes were those of this lock, the sizes that they still are."""
+    """Return whether the set is in the cache and verified. Cheap, because it runs at every start.
+
+    The stamp says that the bytes were those of this lock. The sizes are taken as evidence that they still are.
+    """
     home = directory(set_name)
     try:
         stamp = (home / STAMP).read_text(encoding="utf-8")
@@ -180,7 +191,7 @@ def _repository_path(jar: Jar) -> str:
 
 
 def _copy(coordinates: Sequence[str], into: Path) -> None:
-    """dependency:copy takes files and reads no descriptor: an archive whose parent pom is missing can still be had."""
+    """Copy files from Maven's repositories. This works even for an archive whose parent pom is missing there."""
     items = "".join(f"<artifactItem>{_xml(coordinate)}</artifactItem>" for coordinate in coordinates)
     body = f"<outputDirectory>{escape(str(into))}</outputDirectory><artifactItems>{items}</artifactItems>"
     _mvn(["dependency:copy"], configuration=body)
@@ -205,13 +216,13 @@ def _mvn(goal: Sequence[str], *, configuration: str = "", dependencies: str = ""
         "<groupId>leftfold</groupId><artifactId>jars</artifactId><version>1</version><packaging>pom</packaging>"
         f"<dependencies>{dependencies}</dependencies><build><plugins><plugin>"
         "<groupId>org.apache.maven.plugins</groupId><artifactId>maven-dependency-plugin</artifactId>"
-        f"<configuration>{configuration}</configuration></plugin></plugins></build></project>"
+        f"<version>{PLUGIN}</version><configuration>{configuration}</configuration></plugin></plugins></build></project>"
     )
     with tempfile.TemporaryDirectory(prefix="leftfold-mvn-") as temporary:
         (Path(temporary) / "pom.xml").write_text(pom, encoding="utf-8")
         said = ""
         for attempt in range(TRIES):
-            again = ["-U"] if attempt else []  # Maven remembers a failed download unless told to look again
+            again = ["-U"] if attempt else []  # without it Maven remembers a failed download
             ran = subprocess.run(
                 [mvn, "-B", "-q", *again, *goal], cwd=temporary, capture_output=True, text=True, check=False
             )
@@ -230,7 +241,7 @@ def _mvn(goal: Sequence[str], *, configuration: str = "", dependencies: str = ""
 
 
 def _first_error(said: str) -> str:
-    """Maven's first error line is the one with the cause; the rest is advice."""
+    """Return Maven's first error line. It states the cause; the other lines are advice."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     errors = [line.partition("[ERROR]")[2].strip() for line in lines if "[ERROR]" in line]
     return next(iter(errors or lines[-1:]), "it said nothing")
@@ -250,7 +261,7 @@ def _write_atomically(path: Path, text: str) -> None:
 
 
 def _resolve(set_name: str) -> list[str]:
-    """Coordinates of a set: its roots, and if it is transitive everything that Maven says they need at run time."""
+    """The coordinates of a set: its roots, and for a transitive set everything that they need at run time."""
     roots = ROOTS[set_name]
     if set_name not in TRANSITIVE:
         return roots

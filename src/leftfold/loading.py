@@ -1,7 +1,7 @@
 """Runs a project's files and collects what they declare.
 
-A file is run once for as long as it does not change, so that a class which a person's own code imports and the one in
-the catalog are the same class.
+A file is run once, and again only if it has changed. So a class that the user's own code imports is the same class as
+the one in the catalog.
 """
 
 from __future__ import annotations
@@ -12,16 +12,19 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from leftfold.errors import DeclarationError, LeftfoldError, ProjectError, Source
-from leftfold.spec.collector import collecting, declare, forget, made_in
+from leftfold.declare.collector import collecting, declare, forget, made_in
+from leftfold.errors import DeclarationError, LeftfoldError, ProjectError, SourceLine
 
-# What was loaded last, by project.
+# The last load of each project: its declarations, and the time stamp of each file.
 _loads: dict[tuple[Path, tuple[str, ...]], tuple[list[Any], dict[str, int]]] = {}
-_ours: set[str] = set()  # modules that a load brought in; only these are ever taken out again
+_ours: set[str] = set()  # modules that a load imported; only these are ever removed from sys.modules
 
 
 def load(root: Path, files: list[str]) -> list[Any]:
-    """Run the project's files with the project directory importable, and collect what they declare."""
+    """Run the project's files with the project directory importable, and collect what they declare.
+
+    If no file has changed since the last load, return the declarations of that load.
+    """
     loaded = _loads.get((root, tuple(files)))
     if loaded is not None and all(_stamp(file) == stamp for file, stamp in loaded[1].items()):
         return loaded[0]
@@ -57,7 +60,7 @@ def _stamp(file: str) -> int:
 
 def _execute(path: Path) -> None:
     if any(_file(module) == str(path) for module in list(sys.modules.values())):
-        for declaration in made_in(str(path)):  # imported by an earlier file of the list, or by a person's own code
+        for declaration in made_in(str(path)):  # imported by an earlier file of the list, or by the user's own code
             declare(declaration)
         return
     spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -76,7 +79,7 @@ def _execute(path: Path) -> None:
     except LeftfoldError:
         del sys.modules[path.stem]
         raise
-    except (Exception, SystemExit) as error:  # it is the user's code: anything can come out of it
+    except (Exception, SystemExit) as error:  # the user's code can raise anything
         del sys.modules[path.stem]
         raise DeclarationError(
             "declarations-failed",
@@ -90,8 +93,8 @@ def _execute(path: Path) -> None:
         raise
 
 
-def _blame(error: BaseException, path: Path) -> Source:
+def _blame(error: BaseException, path: Path) -> SourceLine:
     if isinstance(error, SyntaxError) and error.lineno:
-        return Source(error.filename or str(path), error.lineno)
+        return SourceLine(error.filename or str(path), error.lineno)
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
-    return Source(str(path), (frames[-1].lineno or 1) if frames else 1)
+    return SourceLine(str(path), (frames[-1].lineno or 1) if frames else 1)

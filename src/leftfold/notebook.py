@@ -1,7 +1,7 @@
-"""What a notebook shows of declared classes: `%load_ext leftfold`.
+"""The IPython extension that shows declared classes as tables in a notebook: `%load_ext leftfold`.
 
-IPython asks instances how they look, never classes, so this is registered by their types. Rows, events, topics and
-functions under `@lf.view` show themselves and need no extension.
+IPython asks instances for their HTML, but never classes. So the functions here are registered for the types of the
+classes. Rows, events, topics and functions under `@lf.view` have their own HTML and need no extension.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from leftfold.declare.aggregates import Asked, Feature, Formula
+from leftfold.declare.event import Event, EventMeta, fields_of
+from leftfold.declare.features import Features
+from leftfold.declare.reading import Reading
+from leftfold.declare.rows import html_table
+from leftfold.declare.table import Table
+from leftfold.declare.vector import Vector
 from leftfold.fold.durations import text
 from leftfold.fold.expressions import Both, Compare, Expression, FieldRef, Length, from_micros
-from leftfold.spec.aggregates import Asked, Feature, Formula
-from leftfold.spec.event import Event, EventMeta, fields_of
-from leftfold.spec.features import Features
-from leftfold.spec.reading import Reading
-from leftfold.spec.rows import html_table
-from leftfold.spec.table import Table
-from leftfold.spec.vector import Vector
 
 
 def load_ipython_extension(ipython: Any) -> None:
@@ -27,7 +27,7 @@ def load_ipython_extension(ipython: Any) -> None:
 
 
 def class_html(declared: type) -> str | None:
-    """None for a class that is none of ours, which then looks as it always does."""
+    """Return the HTML of a declared class. None for any other class, which IPython then shows as usual."""
     if issubclass(declared, Event) and declared is not Event:
         return _event(declared)
     if "__leftfold_definition__" not in vars(declared):

@@ -1,17 +1,27 @@
-"""Profiles: where the engines are and how to reach them.
+"""Profiles: the addresses of the engines and how to connect to them.
 
-Client properties have one spelling here, for librdkafka and for Spark's Java client. Secrets come from the
-environment and are never printed.
+A setting has one name here. It is translated for librdkafka, for Spark's Java client and for kafka-python. Secrets come
+from the environment and are never printed.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, StringConstraints
 
 LISTENING = r"^(?:(?P<host>[^\s:/\[\]]+|\[[0-9a-fA-F:]+\]):)?(?P<port>[0-9]{1,5})$"
 Listening = Annotated[str, StringConstraints(pattern=LISTENING)]  # PORT, HOST:PORT or [IPV6]:PORT
+
+
+def group_id(namespace: str, *parts: str) -> str:
+    """The name of a consumer group, or a transactional id, that Leftfold uses.
+
+    In a namespace, all these names begin with "leftfold.NAMESPACE.". So one prefixed ACL covers them, and no other
+    namespace uses them.
+    """
+    return ".".join(part for part in ("leftfold", namespace, *parts) if part)
 
 
 class _Strict(BaseModel):
@@ -25,6 +35,21 @@ class Kafka(_Strict):
     username: str | None = None
     password: SecretStr | None = None
     ca: str | None = None  # a PEM file
+    _namespace: str = PrivateAttr(default="")  # the namespace of the profile that names these brokers
+
+    def of(self, namespace: str) -> Kafka:
+        """The same settings, with the consumer group for plain reads in this namespace."""
+        mine = self.model_copy()
+        mine._namespace = namespace
+        return mine
+
+    @property
+    def reading_group(self) -> str:
+        """The group id of a consumer that joins no group and commits nothing. The client requires an id anyway.
+
+        No view can have this name, because it contains a slash.
+        """
+        return group_id(self._namespace, "read/log")
 
     def for_librdkafka(self) -> dict[str, str]:
         properties = {"bootstrap.servers": self.bootstrap, "security.protocol": self.security}
@@ -73,39 +98,50 @@ class Registry(_Strict):
     url: str
     username: str | None = None
     password: SecretStr | None = None
+    ca: str | None = None  # a PEM file
 
 
 class Spark(_Strict):
-    # Every core, and four tries for a task: plain local[*] gives up at a task's first failure.
+    # All cores, and four tries for each task: plain local[*] fails at the first failure of a task.
     master: str = "local[*,4]"  # "standalone" is the cluster of `leftfold up --spark-workers N`
-    python: str | None = None  # the interpreter on the workers, of this one's version
-    # Offsets of a partition in one batch, on average: fewer make smaller batches and a quicker stop after a backlog.
+    python: str | None = None  # the Python interpreter on the workers; same version as this one
+    # The offsets per partition in one batch, on average. Fewer offsets make smaller batches, and a view that works off
+    # a backlog stops sooner.
     most_offsets: int | None = Field(default=None, ge=1)
     conf: dict[str, str | int | float | bool] = Field(default_factory=dict)
 
 
-class Online(_Strict):
+class OnlineStore(_Strict):
     kind: Literal["redis"] = "redis"
     url: SecretStr  # may hold a password
+    ca: str | None = None  # a PEM file
+
+    @property
+    def address(self) -> str:
+        """The URL with everything that a client needs. It is a secret."""
+        url = self.url.get_secret_value()
+        if not self.ca:
+            return url
+        return f"{url}{'&' if '?' in url else '?'}ssl_ca_certs={quote(self.ca, safe='/')}"
 
 
 class Profile(_Strict):
-    """`kafka`, `registry` and `online` together name existing engines; with none of them the local cluster is meant."""
+    """One profile. It names existing engines by `kafka`, `registry` and `online`, or none for the local cluster."""
 
     name: str
     namespace: str = Field(default="", pattern=r"^[a-zA-Z0-9_-]{0,40}$")
     topics: Literal["managed", "checked"] = "managed"
     kafka: Kafka | None = None
     registry: Registry | None = None
-    online: Online | None = None
+    online: OnlineStore | None = None
     spark: Spark = Spark()
-    replication: int | None = Field(default=None, ge=1)  # caps what topics declare: 1 for a laptop with one broker
+    replication: int | None = Field(default=None, ge=1)  # caps the replication of topics: 1 for one broker
     checkpoints: str | None = None  # a path or URL; by default under the project's .leftfold
-    lake: str | None = None  # likewise: a directory of Delta tables
-    metrics: Listening | None = None  # where `run` tells Prometheus of its views; nowhere by default
+    lake: str | None = None  # a directory of Delta tables; by default under the project's .leftfold
+    metrics: Listening | None = None  # where `run` serves Prometheus metrics of its views; not served by default
 
     def topic_name(self, declared: str, *, external: bool = False) -> str:
-        """The name in the cluster. A topic that somebody else owns keeps the name that its owner gave it."""
+        """The topic's name in the cluster. An external topic keeps the name that its owner gave it."""
         return f"{self.namespace}.{declared}" if self.namespace and not external else declared
 
 
@@ -114,7 +150,7 @@ def _quoted(value: str) -> str:
 
 
 def resolve_environment(value: Any, environment: dict[str, str], missing: list[str]) -> Any:
-    """Replace every "env:NAME" in a profile; names that are not set are added to `missing`."""
+    """Replace every "env:NAME" in a profile. Names of variables that are not set are added to `missing`."""
     if isinstance(value, dict):
         return {k: resolve_environment(v, environment, missing) for k, v in value.items()}
     if isinstance(value, str) and value.startswith("env:"):

@@ -1,7 +1,7 @@
-"""The points at which a batch can die, and how a test lets it die there.
+"""The points at which a batch can die, and the means by which a test lets it die there.
 
-Run as a program it is a driver of its own that dies at a point: `python -m tests.engine.crashes ROOT POINT BATCH HOW`,
-or one that is told what to do, line by line, on its standard input: `python -m tests.engine.crashes ROOT`.
+As a program it is a Spark driver in its own process. `python -m tests.engine.crashes ROOT POINT BATCH HOW` dies at a
+point. `python -m tests.engine.crashes ROOT` takes its orders line by line from standard input.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from leftfold.kafka import changelog as log_writer
 from leftfold.run import view as running_view
 from leftfold.run.view import STEPS, RunningView
 from leftfold.spark import source
-from leftfold.spark.changelog import write_changelog as write_frame
-from leftfold.spark.changelog import write_changelog_rows as write_rows
 from leftfold.spark.session import build_session
-from leftfold.spark.sink import Output, write_online
+from leftfold.spark.sinks.changelog import write_changelog as write_frame
+from leftfold.spark.sinks.changelog import write_changelog_rows as write_rows
+from leftfold.spark.sinks.online import Output, write_online
 
-# A step is reached when it is done. Half of a store's rows written is a point of its own.
+# A step counts as reached when it is done. In addition, a batch can die when half of a store's rows are written.
 POINTS = ("begun", "half online", "online rows", "online mark", "half changelog", "changelog", "receipt")
 assert [p for p in POINTS if not p.startswith("half")] == list(STEPS)
 _HALF = "pmod(crc32(cast(entity as binary)), 2) = 0"
 
 
 class DiedError(Exception):
-    """What a test raises in the place of a death."""
+    """An exception that a test raises in place of a real death."""
 
 
 @contextmanager
@@ -89,7 +89,7 @@ def raise_died() -> None:
 
 
 def unload_state(spark: Any) -> None:
-    """What a new process would not have: state that is open in memory."""
+    """Unload the state stores that are open in memory: a new process would not have them."""
     getattr(spark._jvm.org.apache.spark.sql.execution.streaming.state, "StateStore$").__getattr__("MODULE$").unloadAll()
 
 
@@ -105,7 +105,7 @@ def _kill_jvm() -> None:
 
 
 def _stop_all() -> None:
-    """All of this driver at once: Python, the JVM and its workers. Goes on when it is sent SIGCONT."""
+    """Stop this whole driver at once: Python, the JVM and its workers. It continues when it is sent SIGCONT."""
     os.killpg(0, signal.SIGSTOP)
 
 
@@ -120,14 +120,18 @@ def die(root: Path, point: str, batch: int, how: str) -> None:
 
 
 def obey(root: Path) -> None:
-    """One JVM for many runs. A line {"point": …, "how": …, "records": n} is one run; its answer is one line too."""
+    """Run as often as standard input asks, all in one JVM.
+
+    Each line {"point": ..., "how": ..., "records": n} is one run, which is answered by one line. Without "point" the
+    run does not die. "root" names another project for the run.
+    """
     app = leftfold.open(root)
     session = build_session(app.profile.spark, application="obedient", log_file=app.log_directory / "spark.log")
     _say({"ready": True})
     for line in sys.stdin:
         told = json.loads(line)
         source.OFFSETS_PER_PARTITION = told["records"]
-        supervisor = leftfold.open(root).supervisor(until_caught_up=True)
+        supervisor = leftfold.open(Path(told.get("root", root))).supervisor(until_caught_up=True)
         supervisor.helpers = []
         view = supervisor.views[0]
         with dying(view, told["point"], 0, WAYS[told["how"]]) if told.get("point") else _alive():

@@ -1,4 +1,4 @@
-"""Views driven inside one warm JVM: a start of Spark costs more than most tests."""
+"""Running views inside one warm JVM: starting Spark takes longer than most tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from leftfold.run.progress import Progress
 
 
 def run_all(app: leftfold.App, spark: Any) -> list[Progress]:
-    """Views, intakes and lakes, until they have caught up; none may fail."""
+    """Run views, intakes and lakes until they have caught up. None may fail."""
     done = app.supervisor(until_caught_up=True).run(lambda _: None, session=spark)
     for one in done:
         assert one.error is None, one.error
@@ -17,7 +17,7 @@ def run_all(app: leftfold.App, spark: Any) -> list[Progress]:
 
 
 def run_until_caught_up(app: leftfold.App, spark: Any, *views: str) -> list[Progress]:
-    """What `leftfold run --until-caught-up` does, in the session at hand."""
+    """Run the views as `leftfold run --until-caught-up` does, in the given session, without intakes and lakes."""
     supervisor = app.supervisor(views=views, until_caught_up=True)
     for view in supervisor.views:
         view.start(spark, until_caught_up=True)

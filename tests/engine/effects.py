@@ -1,4 +1,7 @@
-"""A project with every store, and its whole truth: log, store, changelog and receipts read by the tests' own code."""
+"""A project with online store and changelog, and checks of both and of its receipts against the log.
+
+Log, store and changelog are read by the tests' own code.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from leftfold.kafka.receipt_log import ReceiptLog
 from leftfold.local.endpoints import Endpoints
 from leftfold.run.progress import Progress
-from leftfold.run.receipts import Books, Receipt
+from leftfold.run.receipt_store import ReceiptStore
+from leftfold.run.receipts import Receipt
 from tests.engine import oracle, projects
 from tests.engine.driving import run_until_caught_up
 
@@ -24,7 +28,7 @@ BOTH = projects.PAYMENTS.replace("by=Payment.account)", "by=Payment.account, to=
 
 
 def payments(count: int, chance: random.Random, first: int = 0) -> Iterator[dict[str, Any]]:
-    """Skewed keys, a tenth out of order; of these some are late, some from the future."""
+    """Payments with skewed keys. A tenth is out of order; some of these are late, some come from the future."""
     for number in range(first, first + count):
         delay = chance.choice([0, 5, 100, 590, 590, 3_000, -300]) if chance.random() < 0.1 else chance.uniform(0, 2)
         yield {
@@ -38,7 +42,7 @@ def payments(count: int, chance: random.Random, first: int = 0) -> Iterator[dict
 
 
 class Project:
-    """One view of payments, in a namespace of its own."""
+    """A project with one view of payments, in its own namespace."""
 
     def __init__(self, endpoints: Endpoints, root: Path, streams: str = BOTH, seed: int = 0) -> None:
         self.endpoints = endpoints
@@ -67,14 +71,14 @@ class Project:
 
     def receipts(self, build: str) -> list[Receipt]:
         log = ReceiptLog(self.app.kafka, self.app.profile.topic_name("leftfold.receipts"))
-        return Books(log, f"{VIEW}/{build}").read()
+        return ReceiptStore(log, f"{VIEW}/{build}").read()
 
     def log(self) -> oracle.Log:
         schemas = self.app.log[1].versions(f"{self.topic}-value")
         return oracle.read_log(self.endpoints.bootstrap, self.topic, schemas)
 
     def check(self, build: str | None) -> int:
-        """Store, changelog and books against the log; says how many tiles were compared."""
+        """Check store, changelog and receipts against the log. Return the number of tiles compared."""
         assert build is not None
         log = self.log()
         prefix = f"lf:{self.app.profile.namespace}:row:{VIEW}:{build}:"
@@ -92,7 +96,7 @@ class Project:
 
 
 def tiled(receipts: list[Receipt]) -> None:
-    """Every offset in exactly one receipt, every batch too."""
+    """Check that every offset, and every batch, lies in exactly one receipt."""
     reached: dict[int, int] = {}
     number = 0
     for receipt in receipts:
@@ -105,7 +109,10 @@ def tiled(receipts: list[Receipt]) -> None:
 
 
 def read_changelog(bootstrap: str, topic: str, build: str) -> dict[tuple[str, str], tuple[int, list[Any]]]:
-    """What a reader without any history makes of it: the last committed record of each key."""
+    """Return what a new reader of the changelog gets for a build: the last committed record of each key.
+
+    The result is by entity and field: tile index and partials.
+    """
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -115,7 +122,7 @@ def read_changelog(bootstrap: str, topic: str, build: str) -> dict[tuple[str, st
         }
     )
     partitions = sorted(consumer.list_topics(topic, timeout=20).topics[topic].partitions)
-    consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
+    consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
     held: dict[tuple[str, str], tuple[int, list[Any]]] = {}
     ended = 0
     while ended < len(partitions):

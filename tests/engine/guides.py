@@ -1,6 +1,6 @@
-"""Pages of docs/ that are executed as they are written, in a shell on the shared cluster.
+"""Execution of pages of docs/ exactly as they are written, in a shell on the shared cluster.
 
-The commands of `console` blocks are run and their output compared; `diff` blocks change a file.
+The commands of `console` blocks are run, and their output is compared. `diff` blocks change a file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def patched(text: str, diff: str) -> str:
-    """The text with the lines of a diff changed; they stand in it once, one after the other."""
+    """Return the text with a diff applied. The old lines must occur in it exactly once, as one block."""
     lines = diff.splitlines()
     old, new = ("".join(f"{line[1:]}\n" for line in lines if line[0] in signs) for signs in (" -", " +"))
     assert text.count(old) == 1, f"not there, or more than once:\n{old}"
@@ -23,7 +23,7 @@ def patched(text: str, diff: str) -> str:
 
 
 def follow(page: Path, shell: Shell, *, namespace: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every block of the page, in order."""
+    """Execute every block of the page, in order."""
     for block in blocks(page):
         where = f"{page.name}:{block.line}"
         if block.language == "diff":
@@ -40,6 +40,6 @@ def _run(block: Block, where: str, shell: Shell, namespace: str, capsys: pytest.
         done = shell.run(command)
         with capsys.disabled():
             print(f"    {done.seconds:6.1f} s  {command}")
-        output = done.output.replace(f"{namespace}.", "")  # which a person's own project has not
+        output = done.output.replace(f"{namespace}.", "")  # the pages show names without a namespace
         assert done.code == expected, f"{where}: $ {command}\nexit code {done.code}\n{output}"
         assert matches(shown, output), f"{where}: $ {command}\nshown:\n{shown}\nprinted:\n{output}"

@@ -1,6 +1,6 @@
-"""A topic read back by the tests' own consumer: every record with its position, log time and plain fields.
+"""Tools for a topic: read it back with the tests' own consumer, count its records, delete its oldest records.
 
-And its head deleted, as retention does it.
+Records come with their position, log time and plain fields. Deletion works as retention does.
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ import io
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import fastavro
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
+
+from tests.engine.projects import await_true
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class Logged:
 
 
 def read_topic(bootstrap: str, topic: str, schemas: dict[int, str]) -> Iterator[Logged]:
-    """All that the topic has, to the ends it has now."""
+    """Read all records of the topic, up to the end offsets that it has now."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "oracle", "enable.auto.commit": False})
     parsed = {schema_id: fastavro.parse_schema(json.loads(text)) for schema_id, text in schemas.items()}
     partitions = sorted(consumer.list_topics(topic, timeout=20).topics[topic].partitions)
@@ -35,7 +38,7 @@ def read_topic(bootstrap: str, topic: str, schemas: dict[int, str]) -> Iterator[
     consumer.assign([TopicPartition(topic, p, spans[p][0]) for p in ends])
     left = set(ends)
     while left:
-        for message in consumer.consume(10_000, timeout=0.2):  # it waits for all of them, or all of its time
+        for message in consumer.consume(10_000, timeout=0.2):  # waits for 10,000 messages or for the whole timeout
             assert message.error() is None, message.error()
             partition, offset = message.partition(), message.offset()
             assert partition is not None
@@ -49,7 +52,7 @@ def read_topic(bootstrap: str, topic: str, schemas: dict[int, str]) -> Iterator[
 
 
 def count_records(bootstrap: str, topic: str) -> int:
-    """Of a topic that compaction has thinned out: what a reader is really given."""
+    """Count the records that a reader really gets. In a compacted topic, offsets do not show that."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "counting", "enable.partition.eof": True})
     partitions = sorted(consumer.list_topics(topic, timeout=20).topics[topic].partitions)
     consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
@@ -65,10 +68,21 @@ def count_records(bootstrap: str, topic: str) -> int:
 
 
 def delete_before(bootstrap: str, topic: str, offsets: dict[int, int]) -> None:
-    """What a topic's retention does, at once: by partition, the first offset that it keeps."""
+    """Delete the oldest records at once, as retention does later. `offsets` gives the first offset to keep."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    for done in admin.delete_records([TopicPartition(topic, p, at) for p, at in offsets.items()]).values():
-        done.result(timeout=60)
+
+    def is_deleted(place: TopicPartition) -> bool:
+        try:
+            admin.delete_records([place])[place].result(timeout=60)
+        except KafkaException as refused:
+            if refused.args[0].code() != KafkaError.POLICY_VIOLATION:
+                raise
+            return False  # its leader does not know the new cleanup.policy yet
+        return True
+
+    for partition, offset in offsets.items():
+        place = TopicPartition(topic, partition, offset)
+        await_true(partial(is_deleted, place), timeout=60, what=f"records of {place} to go")
 
 
 def _decode(value: bytes | None, schemas: dict[int, Any]) -> dict[str, Any] | None:
@@ -86,7 +100,7 @@ def _decode(value: bytes | None, schemas: dict[int, Any]) -> dict[str, Any] | No
 
 
 def avro_long(number: int) -> bytes:
-    """A number that is not negative, as Avro writes it."""
+    """Encode a number that is not negative as an Avro long."""
     number, out = number << 1, bytearray()
     while number > 127:
         out.append(number & 127 | 128)

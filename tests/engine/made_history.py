@@ -1,8 +1,8 @@
-"""A history made up for training sets, and what every label's features are, computed the long way.
+"""A generated history for training sets, and an oracle that computes every label's features the long way.
 
-Events come late and out of order, one key has 30 % of them, times lie on edges; batches have holes and an outage. The
-oracle has its own windows, its own idea of what was known when, and its own arithmetic; of sketches it takes the
-library. It shares no code with what it checks.
+Events are late and out of order, one key has 30 % of them, and many times lie on the edges of tiles. Offsets have
+holes, and batches have an outage. The oracle has its own windows, its own rules for what was known when, and its own
+arithmetic; for sketches it uses the library. It shares no code with what it checks.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ SPAN = 96 * HOUR
 LATENESS, FUTURE = 1_800 * S, 60 * S
 PARTITIONS = 6
 ITEMS = 200
-# By hand: the step of a window is the largest of 1 s, 10 s, 1 min, 5 min, 1 h, 1 d that goes into it twelve times.
+# By hand: the step of a window is the largest of 1 s, 10 s, 1 min, 5 min, 1 h, 1 d that fits into it twelve times.
 WINDOWS = {"1h": (HOUR, 300 * S), "6h": (6 * HOUR, 300 * S), "24h": (24 * HOUR, HOUR)}
 MODES = ("event", "log", "served")
 
-Array = Any  # of numpy
+Array = Any  # a numpy array
 
 
 @dataclass(frozen=True)
 class History:
-    """Column by column, in the order of the log of each partition."""
+    """Events as one array per column. Within each partition they are in the order of the log."""
 
     key: Array
     slot: Array
@@ -53,16 +53,16 @@ class Asked:
 
 def made_history(events: int, keys: int, seed: int) -> History:
     chance = np.random.default_rng(seed)
-    log = np.sort(BASE + chance.integers(0, SPAN // 1_000, events) * 1_000)  # whole milliseconds, as a broker's
+    log = np.sort(BASE + chance.integers(0, SPAN // 1_000, events) * 1_000)  # whole milliseconds, like a broker's
     delay = chance.exponential(2 * S, events).astype(np.int64)
     late = chance.random(events)
-    delay = np.where(late < 0.05, chance.integers(300 * S, LATENESS + 1, events), delay)  # beyond the edge of a tile
-    delay = np.where(late > 0.998, LATENESS, delay)  # as late as can be
+    delay = np.where(late < 0.05, chance.integers(300 * S, LATENESS + 1, events), delay)  # over a tile's edge
+    delay = np.where(late > 0.998, LATENESS, delay)  # as late as is still accepted
     delay = np.where((late > 0.99) & (late < 0.995), LATENESS + chance.integers(1, HOUR, events), delay)  # too late
     delay = np.where((late > 0.98) & (late < 0.985), -chance.integers(0, FUTURE + 20 * S, events), delay)
     time = log - delay
     whole = chance.random(events)
-    # On an edge of its second or tile, where that is no later than it was.
+    # Put some on the start of their second or tile, which only moves them back in time.
     time = np.where(whole < 0.05, time // S * S, time)
     time = np.where((whole > 0.98) & (late > 0.05) & (late < 0.9), time // (300 * S) * 300 * S, time)
     key = np.where(chance.random(events) < 0.3, 0, chance.integers(0, keys, events))
@@ -87,7 +87,10 @@ def made_history(events: int, keys: int, seed: int) -> History:
 
 
 def _batches(chance: Any, log: Array, slot: Array, offset: Array) -> tuple[Array, list[Any]]:
-    """Every few minutes, in which partitions are read unevenly far; for three hours the view is down."""
+    """Return the batch of each event, and the list of batches.
+
+    There is a batch every few minutes. It reads some partitions less far than others. For three hours the view is down.
+    """
     cuts = []
     moment = BASE
     while moment < BASE + SPAN:
@@ -99,7 +102,7 @@ def _batches(chance: Any, log: Array, slot: Array, offset: Array) -> tuple[Array
     batches = []
     reached = dict.fromkeys(range(PARTITIONS), 0)
     mine = {s: np.flatnonzero(slot == s) for s in range(PARTITIONS)}
-    for number, cut in enumerate(cuts[:-1]):  # what came last was never applied
+    for number, cut in enumerate(cuts[:-1]):  # the events after the last batch were never applied
         for s in range(PARTITIONS):
             behind = int(chance.integers(0, 120 * S)) if chance.random() < 0.3 else 0
             rows = mine[s]
@@ -113,7 +116,10 @@ def _batches(chance: Any, log: Array, slot: Array, offset: Array) -> tuple[Array
 
 
 def made_labels(history: History, number: int, keys: int, seed: int) -> Asked:
-    """A twentieth of the hot key; at event times, log times, moments of batches, edges, and in between."""
+    """Return generated labels, a twentieth of them for the hot key.
+
+    Their moments are event times, log times, moments at which batches were applied, edges of tiles, and random moments.
+    """
     chance = np.random.default_rng(seed + 1)
     picked = chance.integers(0, len(history.key), number)
     hot = chance.random(number) < 0.05
@@ -133,7 +139,7 @@ def made_labels(history: History, number: int, keys: int, seed: int) -> Asked:
 
 
 def expected(history: History, asked: Asked) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """(label, mode, values) of all, in no order."""
+    """Compute the features of every label in every mode: (label, mode, values)."""
     accepted = (history.log - history.time <= LATENESS) & (history.time - history.log <= FUTURE)
     order = np.lexsort((history.offset, history.slot, history.time, history.key))
     order = order[accepted[order]]

@@ -1,6 +1,6 @@
 """An independent recomputation of the `AccountActivity` tiles in plain Python, from the log itself.
 
-Shares no code with what it checks: its own consumer, its own decoding, its own arithmetic, its own idea of a tile.
+It shares no code with what it checks: it has its own consumer, decoding, arithmetic and tiles.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.engine.log import read_topic
 LATENESS_MS = 600_000
 FUTURE_MS = 60_000
 STEPS_S = (300, 3_600)
-# Slots of the rings, by hand: (window + finest step + tolerance) / step, rounded up, and two.
+# Slots of the rings, by hand: (window + finest step + tolerance) / step, rounded up, plus two.
 RINGS = {300: -(-(3_600 + 300 + 60) // 300) + 2, 3_600: -(-(7 * 86_400 + 300 + 60) // 3_600) + 2}
 
 
@@ -60,7 +60,7 @@ class Log:
             self.tiles[tile][column] = value
 
     def slots(self) -> dict[tuple[str, str], tuple[int, list[Any]]]:
-        """What a store of rings holds in the end: (entity, field) -> (tile index, partials)."""
+        """Return what a store of rings holds in the end: (entity, field) -> (tile index, partials)."""
         held: dict[tuple[str, str], tuple[int, list[Any]]] = {}
         for (account, step, index), values in self.tiles.items():
             slot = (account, f"{step}:{index % RINGS[step]}")
@@ -70,7 +70,7 @@ class Log:
 
 
 def read_log(bootstrap: str, topic: str, schemas: dict[int, str]) -> Log:
-    """Read the whole topic once, to the ends it has now."""
+    """Read the whole topic once, up to the end offsets that it has now."""
     log = Log()
     for logged in read_topic(bootstrap, topic, schemas):
         assert logged.by_broker
@@ -103,7 +103,7 @@ def differences(expected: dict[Any, Any], found: dict[Any, Any]) -> list[str]:
 
 
 def check_tiles(log: Log, url: str, prefix: str) -> int:
-    """A store's rows against the log; says how many tiles were compared."""
+    """Check a store's rows against the log. Return the number of tiles compared."""
     expected = log.slots()
     wrong = differences(expected, read_store(url, prefix))
     assert not wrong, f"online: {len(wrong)} of {len(expected)} tiles differ: {wrong[:3]}"
@@ -111,7 +111,7 @@ def check_tiles(log: Log, url: str, prefix: str) -> int:
 
 
 def check_ledger(log: Log, ledger: Iterable[tuple[str, int]]) -> None:
-    """What a view says became of its records (outcome, how many) against the log."""
+    """Check the outcomes that a view counted (outcome, number of records) against the log."""
     counted = dict.fromkeys(log.outcomes, 0)
     for outcome, records in ledger:
         counted[outcome] += records

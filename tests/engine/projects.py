@@ -1,4 +1,4 @@
-"""Projects for engine tests: declarations of their own, in a namespace of their own, on the shared cluster."""
+"""Projects for engine tests. Each has its own declarations and its own namespace on the shared cluster."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class AccountActivity(lf.Features, of=payments, by=Payment.account):
 
 
 def make(root: Path, endpoints: Endpoints, namespace: str, streams: str = PAYMENTS) -> leftfold.App:
-    """A project whose profile names the cluster's engines, as a profile for production would."""
+    """Make a project whose profile names the cluster's engines, as a profile for production would."""
     root.mkdir(parents=True, exist_ok=True)
     (root / "streams.py").write_text(streams)
     (root / "leftfold.toml").write_text('[project]\nname = "engine"\ndeclarations = ["streams.py"]\n')
@@ -56,7 +56,7 @@ def make(root: Path, endpoints: Endpoints, namespace: str, streams: str = PAYMEN
 
 
 def name_engines(root: Path, endpoints: Endpoints, namespace: str) -> None:
-    """Give a project the profile "local" of its own."""
+    """Append a profile "local" with these engines to the project's leftfold.toml."""
     with (root / "leftfold.toml").open("a") as toml:
         toml.write(
             f'\n[profile.local]\nnamespace = "{namespace}"\n'
@@ -79,7 +79,7 @@ def await_true(condition: Callable[[], bool], *, timeout: float, what: str) -> N
 
 
 class Running:
-    """`leftfold run --json` as a process group of its own."""
+    """A process `leftfold run --json`, in its own process group."""
 
     def __init__(self, root: Path, *options: str) -> None:
         self._out = (root / "run.jsonl").open("wb")
@@ -102,7 +102,7 @@ class Running:
         return self.process.poll() is None
 
     def kill(self) -> None:
-        """SIGKILL to all of it at once: Python, the JVM and its Python workers."""
+        """Send SIGKILL to the whole process group at once: Python, the JVM and its Python workers."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 

@@ -1,6 +1,7 @@
 """A project whose tiles close within seconds, and an independent recomputation of them in plain Python.
 
-The brokers stamp records, so a test cannot let hours pass: lateness is three seconds here, and steps are 1 s and 10 s.
+The brokers stamp records, so a test cannot pretend that hours pass. Therefore lateness is three seconds here, and the
+steps are 1 s and 10 s.
 """
 
 from __future__ import annotations
@@ -20,16 +21,17 @@ from typing import Any
 import leftfold
 from leftfold.kafka.receipt_log import ReceiptLog
 from leftfold.local.endpoints import Endpoints
-from leftfold.replay.rebuild import Rebuild
+from leftfold.rebuild.rebuild import Rebuild
 from leftfold.run.progress import Progress
-from leftfold.run.receipts import Books, Receipt
+from leftfold.run.receipt_store import ReceiptStore
+from leftfold.run.receipts import Receipt
 from tests.engine import oracle, projects
 from tests.engine.effects import read_changelog, tiled
 from tests.engine.log import Logged, read_topic
 
 VIEW = "account_activity"
 LATENESS_US, FUTURE_US = 3_000_000, 60_000_000
-# Slots of the rings, by hand: (window + finest step + tolerance) / step, rounded up, and two.
+# Slots of the rings, by hand: (window + finest step + tolerance) / step, rounded up, plus two.
 RINGS = {1: 12 + 1 + 60 + 2, 10: -(-(120 + 1 + 60) // 10) + 2}
 PAYMENTS = """\
 from datetime import datetime
@@ -57,16 +59,16 @@ class AccountActivity(lf.Features, of=payments, by=Payment.account, to=[lf.Onlin
 
 
 def looked(_: Progress) -> None:
-    """Nobody looks."""
+    """Ignore the progress."""
 
 
 def limited(limit: int) -> str:
-    """Another definition: what counts as big."""
+    """Declarations in which another amount counts as big: another definition of the view."""
     return PAYMENTS.replace("> 100", f"> {limit}")
 
 
 def payments(count: int, chance: random.Random, first: int) -> Any:
-    """Skewed keys; a fifth out of order, up to the very edge and beyond, some from the future."""
+    """Payments with skewed keys. A fifth is out of order, up to the lateness and beyond; some come from the future."""
     for number in range(first, first + count):
         fate = chance.random()
         delay = chance.uniform(0, 3.6) if fate < 0.2 else -chance.uniform(50, 70) if fate < 0.21 else 0.01
@@ -80,7 +82,7 @@ def payments(count: int, chance: random.Random, first: int) -> Any:
 
 
 class Project:
-    """One view of payments in a namespace of its own, and as many definitions of it as a test wants."""
+    """A project with one view of payments in its own namespace. A test can give the view other definitions."""
 
     def __init__(self, endpoints: Endpoints, root: Path, streams: str = PAYMENTS, seed: int = 0) -> None:
         self.endpoints, self.root = endpoints, root
@@ -91,11 +93,11 @@ class Project:
         self._chance = random.Random(seed)
 
     def declared(self, streams: str) -> leftfold.App:
-        """The project with other declarations: what a person would have after an edit."""
+        """Return the project with other declarations, as after an edit by a user."""
         return projects.make(self.root, self.endpoints, self.namespace, streams)
 
     def send(self, seconds: float, a_second: int = 1_500) -> None:
-        """Some of it undecodable."""
+        """Send payments for so many seconds. A few of them cannot be decoded."""
         until = time.monotonic() + seconds
         with self.app.producer("payments") as producer:
             while time.monotonic() < until:
@@ -109,7 +111,7 @@ class Project:
 
     @contextmanager
     def sending(self, a_second: int = 500) -> Iterator[None]:
-        """All the while, by a thread."""
+        """Send payments from a thread while the block runs."""
         done = threading.Event()
 
         def go_on() -> None:
@@ -137,13 +139,13 @@ class Project:
 
     def receipts(self, build: str) -> list[Receipt]:
         log = ReceiptLog(self.app.kafka, self.app.profile.topic_name("leftfold.receipts"))
-        return Books(log, f"{VIEW}/{build}").read()
+        return ReceiptStore(log, f"{VIEW}/{build}").read()
 
     def rebuild(self, app: leftfold.App, **options: Any) -> Rebuild:
         return app.rebuild(VIEW, until_caught_up=True, **options)
 
     def check(self, build: str | None, limit: int) -> int:
-        """Store, changelog and books of a build against the log; says how many tiles were compared."""
+        """Check store, changelog and receipts of a build against the log. Return the number of tiles compared."""
         assert build is not None
         logged = self.logged()
         expected, outcomes = recomputed(logged, limit)
@@ -176,7 +178,10 @@ Tiles = dict[tuple[str, str], tuple[int, list[Any]]]  # by entity and field: ind
 
 
 def reached(tiles: Tiles, logged: list[Logged]) -> Tiles:
-    """Those that a read can still reach: on a slow machine a test lasts longer than its windows."""
+    """Return the tiles that a read can still reach.
+
+    The others may be gone: on a slow machine a test lasts longer than its windows.
+    """
     newest = max(event for one in logged if (event := accepted_at(one)) is not None)
     found = {}
     for (entity, field), (index, partials) in tiles.items():
@@ -187,7 +192,7 @@ def reached(tiles: Tiles, logged: list[Logged]) -> Tiles:
 
 
 def accepted_at(one: Logged) -> int | None:
-    """The event time of a record that is accepted."""
+    """Return the event time (µs) of a record, or None if it is not accepted."""
     if one.record is None:
         return None
     event_us = round(one.record["at"].timestamp() * 1_000_000)
@@ -195,7 +200,7 @@ def accepted_at(one: Logged) -> int | None:
 
 
 def recomputed(logged: list[Logged], limit: int) -> tuple[Tiles, Counter[str]]:
-    """What a store of rings holds in the end, and what became of the records."""
+    """Return what a store of rings holds in the end, and the number of records by outcome."""
     outcomes: Counter[str] = Counter()
     tiles: dict[tuple[str, int, int], list[tuple[tuple[int, int, int], dict[str, Any]]]] = {}
     for one in logged:

@@ -1,4 +1,4 @@
-"""An event with everything that can be aggregated, and every aggregate of it."""
+"""An event with every type of field that can be aggregated, and every aggregate of it."""
 
 from __future__ import annotations
 

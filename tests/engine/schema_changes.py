@@ -1,4 +1,4 @@
-"""Schemas of several shapes and changes of every kind, made up from a seed."""
+"""Avro schemas of several shapes, and changes of every kind to them, generated from a seed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from leftfold.spec.topic_options import COMPATIBILITIES
+from leftfold.declare.topic_options import COMPATIBILITIES
 
 Schema = dict[str, Any]
 _MICROS = {"type": "long", "logicalType": "timestamp-micros"}
@@ -24,7 +24,7 @@ _DEFAULTS: dict[str, Any] = {
     "boolean": True,
 }
 
-_LEVELS = [level for level in COMPATIBILITIES for _ in range(1 if level == "NONE" else 3)]  # NONE takes anything
+_LEVELS = [level for level in COMPATIBILITIES for _ in range(1 if level == "NONE" else 3)]  # NONE accepts anything
 
 BASES: tuple[Schema, ...] = (
     {
@@ -86,7 +86,7 @@ BASES: tuple[Schema, ...] = (
 )
 
 
-# Changes, each of one kind; they say whether there was something to change ------------------------------------------
+# Changes, one kind each; they return whether there was something to change ------------------------------------------
 
 
 def add_required(schema: Schema, chance: random.Random) -> bool:
@@ -109,7 +109,7 @@ def remove(schema: Schema, chance: random.Random) -> bool:
     if len(schema["fields"]) < 2:
         return False
     field = chance.choice(schema["fields"])
-    if isinstance(field["type"], dict) and "name" in field["type"]:  # others may name its type
+    if isinstance(field["type"], dict) and "name" in field["type"]:  # other fields may refer to its type
         return False
     schema["fields"].remove(field)
     return True
@@ -203,7 +203,7 @@ def change_default(schema: Schema, chance: random.Random) -> bool:
 
 def reorder(schema: Schema, chance: random.Random) -> bool:
     named = any(isinstance(f["type"], dict) and "name" in f["type"] for f in schema["fields"])
-    if named:  # a type is described where it is first named
+    if named:  # a named type must be defined where it first occurs
         return False
     chance.shuffle(schema["fields"])
     return True
@@ -215,7 +215,7 @@ def document(schema: Schema, chance: random.Random) -> bool:
 
 
 def rename_record(schema: Schema, chance: random.Random) -> bool:
-    if schema["name"] == "Tree":  # it names itself
+    if schema["name"] == "Tree":  # it refers to itself by name
         return False
     if chance.random() < 0.5:
         schema["aliases"] = [*schema.get("aliases", []), schema["name"]]
@@ -239,7 +239,7 @@ def change_symbols(schema: Schema, chance: random.Random) -> bool:
         enum["symbols"] = enum["symbols"][:-1]
     elif how == "default":
         enum["symbols"], enum["default"] = enum["symbols"][:-1], enum["symbols"][0]
-    elif enum["name"] == "Unit":  # nobody else names it
+    elif enum["name"] == "Unit":  # no other field refers to it
         enum["name"] = "Scale"
     else:
         return False
@@ -309,7 +309,7 @@ def changed(schema: Schema, change: Callable[[Schema, random.Random], bool], cha
 
 
 def cases(count: int, seed: int) -> list[tuple[str, list[str], str, str]]:
-    """The kind of change, the versions before it, the new schema, and the level that it is judged under."""
+    """Generate cases: kind of change, versions before it, new schema, and the compatibility level that judges it."""
     chance = random.Random(seed)
     made: list[tuple[str, list[str], str, str]] = []
     while len(made) < count:

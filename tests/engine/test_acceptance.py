@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import leftfold
-from leftfold.run import broom
+from leftfold.run import watermark
 from leftfold.run.view import RunningView
 from leftfold.spark import source
 from tests.engine import oracle, projects
@@ -27,7 +27,7 @@ from tests.engine.projects import await_true
 from tests.engine.test_producer import murmur2
 
 FULL = os.environ.get("LEFTFOLD_ACCEPTANCE") == "full"
-RECORDS = 1_000_000 if FULL else 60_000
+RECORDS = 1_000_000 if FULL else 24_000
 SEED = int(os.environ.get("LEFTFOLD_SEED", str(random.SystemRandom().randrange(10**6))))
 PARTITIONS = 6
 SPAN = timedelta(hours=6)
@@ -154,7 +154,7 @@ def test_same_records_same_tiles(cluster: Cluster, tmp_path: Path, spark: Any, m
     outage = view_of("on_a", until_caught_up=True)
     outage.wait()
     runs["after an outage"] = finished(app, outage)
-    assert runs["after an outage"].delay > broom.first_delay(live._lateness), (
+    assert runs["after an outage"].delay > watermark.first_delay(live._lateness), (
         "the check before the commit never tripped"
     )
 

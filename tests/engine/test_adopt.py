@@ -17,12 +17,12 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from fastavro import parse_schema, schemaless_writer
 
 import leftfold
+from leftfold.declare.event import fields_of
+from leftfold.declare.framing import frame
+from leftfold.declare.topic import Topic
 from leftfold.fold.expressions import to_micros
 from leftfold.kafka.decode import avro_decoder, json_decoder
-from leftfold.kafka.scan import scan
-from leftfold.spec.event import fields_of
-from leftfold.spec.framing import frame
-from leftfold.spec.topic import Topic
+from leftfold.kafka.log_reader import scan
 from tests.engine import projects
 from tests.engine.conftest import Cluster
 

@@ -28,9 +28,10 @@ import leftfold
 from leftfold.errors import LeftfoldError
 from leftfold.run.intake import STEPS, RunningIntake
 from leftfold.run.progress import Progress
-from leftfold.spark import archive, imports, source
-from leftfold.spark.history import over_history, read_history, starts_since
-from leftfold.spark.recompute import recomputed
+from leftfold.spark import source
+from leftfold.spark.history import archive, imports
+from leftfold.spark.history.recompute import recomputed
+from leftfold.spark.history.records import over_history, read_history, starts_since
 from tests.engine import oracle, projects
 from tests.engine.conftest import Cluster
 from tests.engine.crashes import DiedError
@@ -299,7 +300,7 @@ def let_go(project: Archived, gone: dict[int, tuple[int, int]]) -> None:
     for p, (first, after) in gone.items():
         assert f"{project.topic}/{p} {first:,}–{after - 1:,}" in stopped.what
         assert f" {p}:{first}-{after - 1}" in stopped.fix
-    archives = project.app.archives(session=project.spark)
+    archives = project.app.archive(session=project.spark)
     _, refusal = read_or_refused(lambda: archives.skip("payments", {p: (a, b + 1) for p, (a, b) in gone.items()}))
     assert refusal is not None
     assert refusal.code == "not-the-gap"
@@ -373,7 +374,7 @@ def test_an_imported_table_is_the_past(cluster: Cluster, spark: Any, tmp_path: P
     columns = {"id": "number", "account": "who", "at": "happened"}
     table = str(tmp_path / "old")
     pq.write_to_dataset(pa.Table.from_pylist(past), table)
-    archives = project.app.archives(session=spark)
+    archives = project.app.archive(session=spark)
     _, misfit = read_or_refused(lambda: archives.import_table(table, "payments", columns={}, time="received"))
     assert misfit is not None
     assert misfit.code == "import-misfit"
@@ -443,6 +444,52 @@ def expect_past(project: Archived, past: list[dict[str, Any]]) -> None:
 
 
 # Files ---------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_imported_beside_a_compaction_stays_and_stays_once(spark: Any, tmp_path: Path) -> None:
+    """Where Delta skips no files by statistics: of what a transaction writes back it then reads the newest version."""
+    table, imported, ended = str(tmp_path / "table"), [0], threading.Event()
+    archive.make(spark, table)
+
+    def import_on() -> None:
+        while not ended.is_set():
+            imports.append_past(ten_records(spark, 10 * imported[0]), table, imported[0])
+            imported[0] += 1
+
+    setting = "spark.databricks.delta.stats.skipping"
+    spark.conf.set(setting, "false")
+    importer = threading.Thread(target=import_on)
+    importer.start()
+    try:
+        projects.await_true(lambda: imported[0] > 1, timeout=120, what="two imports")
+        for _ in range(20):
+            (day,) = archive.days(spark, table)
+            archive.compact(spark, table, day)
+            if overtaken(spark, table) > 1:
+                break
+    finally:
+        ended.set()
+        importer.join()
+        spark.conf.unset(setting)
+    assert overtaken(spark, table) > 1, "no import was committed while a compaction was under way"
+    found = Counter(row.offset for row in spark.read.format("delta").load(table).collect())
+    assert found == Counter(range(10 * imported[0]))
+
+
+def ten_records(spark: Any, first: int) -> Any:
+    """Rows of an archive, all of one date."""
+    return spark.range(first, first + 10).selectExpr(
+        *("'t' as topic_id", "0 as partition", "id as offset", "timestamp'2026-01-05 12:00:00' as log_time"),
+        *("true as by_broker", "crc32(cast(id as string)) as key_crc", "cast(cast(id as string) as binary) as key"),
+        *("cast('v' as binary) as value", "cast(null as array<struct<key:string,value:binary>>) as headers"),
+        "date'2026-01-05' as log_date",
+    )
+
+
+def overtaken(spark: Any, table: str) -> int:
+    """How many compactions others committed beside."""
+    history = spark.sql(f"DESCRIBE HISTORY delta.`{table}`").where("isolationLevel = 'SnapshotIsolation'")
+    return int(history.where("readVersion < version - 1").count())
 
 
 @pytest.mark.history

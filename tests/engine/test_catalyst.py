@@ -10,6 +10,8 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import xor
 from typing import Any
 
 import pytest
@@ -23,9 +25,9 @@ from leftfold.fold.derived import Arithmetic, Constant, Node, Value
 from leftfold.fold.expressions import to_micros
 from leftfold.fold.values import Kind
 from leftfold.spark.catalyst import formula
-from leftfold.spark.offline import features_at
-from leftfold.spark.source import SLOTS_PER_TOPIC
-from leftfold.spark.tiles import accepted, pack, tiles
+from leftfold.spark.source import HASHES, SLOTS_PER_TOPIC
+from leftfold.spark.training.offline import features_at
+from leftfold.spark.views.tiles import accepted, pack, tiles
 from tests.unit.fold import oracle
 from tests.unit.fold.generated import (
     AGGREGATES,
@@ -86,6 +88,10 @@ class Record:
         return "future" if event["at"] > self.log + FUTURE else "accepted"
 
 
+# In the place of a record's hashes: numbers that a test can make as well.
+HASHED_BY = dict(zip(HASHES, ((7_919, 1), (-31, 17)), strict=True))
+
+
 def made_records(chance: random.Random, topics: int) -> list[Record]:
     """Hot keys, ties, times at the edges of tiles and of lateness, and all that is not accepted."""
     records, offsets = [], Counter[int]()
@@ -135,6 +141,7 @@ def frame(spark: SparkSession, records: list[Record]) -> DataFrame:
     return flat.select(
         *("slot", "offset", F.lit(None).cast("binary").alias("key"), F.lit(False).alias("deleted")),
         *(F.timestamp_micros("log").alias("log_time"), "by_broker", event.alias("event")),
+        *(F.expr(f"bigint(slot) * {a} + offset * {b}").alias(name) for name, (a, b) in HASHED_BY.items()),
     )
 
 
@@ -283,7 +290,9 @@ def expected_ledger(made: Made) -> dict[str, str]:
         times = [r.event["at"] for r in records if r.event is not None and r.event["at"] is not None]
         newest = (max(r.log for r in records), max(times, default=0), max(r.offset for r in records))
         name = f"{made.definition.origins[topic].topic}/{partition}:{outcome}"
-        entries[name] = ":".join(map(str, (len(records), *newest)))
+        hashes = [[r.slot * a + r.offset * b for r in records] for a, b in HASHED_BY.values()]
+        last = max(zip((r.offset for r in records), hashes[0], strict=True))[1]
+        entries[name] = ":".join(map(str, (len(records), *newest, *(reduce(xor, some) for some in hashes), last)))
     return entries
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 import uuid
 import zlib
 from collections.abc import Iterator
@@ -16,7 +18,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from leftfold.errors import LogError
 from leftfold.kafka import changelog as module
 from leftfold.kafka.admin import Admin
-from leftfold.kafka.changelog import Changelog, StaleWriterError, marks, write, writer_of
+from leftfold.kafka.changelog import ChangelogTopic, StaleWriterError, marks, write, writer_of
 from leftfold.settings import Kafka
 from tests.engine import projects
 from tests.engine.conftest import Cluster
@@ -27,16 +29,16 @@ COMPACTED = {"cleanup.policy": "compact", "min.insync.replicas": "2"}
 AT_ONCE = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.001", "max.compaction.lag.ms": "100"}
 
 
-def made(cluster: Cluster, **configs: str) -> Changelog:
+def made(cluster: Cluster, **configs: str) -> ChangelogTopic:
     """A changelog of its own, with the partitions that exist as its writers."""
     kafka = Kafka(bootstrap=cluster.endpoints.bootstrap)
     topic = f"changelog.{uuid.uuid4().hex[:8]}"
     Admin(kafka).create(topic, partitions=PARTITIONS, replication=3, configs=COMPACTED | configs)
-    return Changelog(kafka, topic, scope=f"lf.{topic}.b1", build="b1", writers=PARTITIONS)
+    return ChangelogTopic(kafka, topic, scope=f"lf.{topic}.b1", build="b1", writers=PARTITIONS)
 
 
 @pytest.fixture
-def changelog(cluster: Cluster) -> Iterator[Changelog]:
+def changelog(cluster: Cluster) -> Iterator[ChangelogTopic]:
     yield made(cluster)
     module.close()
 
@@ -45,7 +47,7 @@ def row(entity: str, batch: int, *partials: int) -> tuple[str, str, str]:
     return entity, "60:1", f"[{','.join(map(str, (100, batch, *partials)))}]"
 
 
-def read(changelog: Changelog) -> list[tuple[str, str | None, dict[str, str]]]:
+def read(changelog: ChangelogTopic) -> list[tuple[str, str | None, dict[str, str]]]:
     """What a fresh reader sees: key, value and headers, in the order of each partition."""
     await_ended(changelog)
     consumer = Consumer(
@@ -78,7 +80,7 @@ def read(changelog: Changelog) -> list[tuple[str, str | None, dict[str, str]]]:
     return found
 
 
-def await_ended(changelog: Changelog) -> None:
+def await_ended(changelog: ChangelogTopic) -> None:
     """A commit returns when it is decided; readers see it when its markers have reached the partitions."""
     client = AdminClient({"bootstrap.servers": changelog.kafka.bootstrap})
     places: Any = {TopicPartition(changelog.topic, p): OffsetSpec.latest() for p in range(PARTITIONS)}  # type: ignore[no-untyped-call]
@@ -93,7 +95,7 @@ def await_ended(changelog: Changelog) -> None:
     )
 
 
-def state(changelog: Changelog) -> dict[str, str]:
+def state(changelog: ChangelogTopic) -> dict[str, str]:
     return {key: value for key, value, _ in read(changelog) if value is not None}
 
 
@@ -121,7 +123,7 @@ def elsewhere() -> Iterator[Elsewhere]:
     other.close()
 
 
-def test_rows_and_deletions(changelog: Changelog) -> None:
+def test_rows_and_deletions(changelog: ChangelogTopic) -> None:
     rows = [("a/b é", "60:1", '[7,0,"x,y"]'), ("c", "row", "[8,0]"), ("", "life", "[9,0,1]")]
     assert write(changelog, 0, 0, rows) == 3
     assert sorted(read(changelog), key=lambda r: r[0]) == [
@@ -131,7 +133,7 @@ def test_rows_and_deletions(changelog: Changelog) -> None:
     ]
 
 
-def test_a_repeated_batch_has_one_effect(changelog: Changelog, elsewhere: Elsewhere) -> None:
+def test_a_repeated_batch_has_one_effect(changelog: ChangelogTopic, elsewhere: Elsewhere) -> None:
     assert write(changelog, 0, 5, [row("a", 5, 1)]) == 1
     assert write(changelog, 0, 5, [row("a", 5, 1)]) == 0  # known here
     with elsewhere:
@@ -143,7 +145,7 @@ def test_a_repeated_batch_has_one_effect(changelog: Changelog, elsewhere: Elsewh
     assert marks(changelog) == {0: 8, 1: -1, 2: -1}
 
 
-def test_a_repair_writes_again_but_not_the_past(changelog: Changelog) -> None:
+def test_a_repair_writes_again_but_not_the_past(changelog: ChangelogTopic) -> None:
     write(changelog, 0, 5, [row("a", 5, 1)])
     assert write(changelog, 0, 5, [row("a", 5, 1), row("b", 5, 2)], repair=True) == 2
     assert state(changelog) == {"b1/60:1/a": "[100,5,1]", "b1/60:1/b": "[100,5,2]"}
@@ -152,7 +154,7 @@ def test_a_repair_writes_again_but_not_the_past(changelog: Changelog) -> None:
     assert marks(changelog)[0] == 5
 
 
-def test_a_zombie_with_an_open_transaction_is_fenced(changelog: Changelog, elsewhere: Elsewhere) -> None:
+def test_a_zombie_with_an_open_transaction_is_fenced(changelog: ChangelogTopic, elsewhere: Elsewhere) -> None:
     def paused() -> Iterator[tuple[str, str, str]]:
         """The zombie stops after its first row; another run takes over and goes on; the zombie wakes up."""
         yield row("a", 3, 1)
@@ -174,7 +176,7 @@ def test_a_zombie_with_an_open_transaction_is_fenced(changelog: Changelog, elsew
     assert [value for _, value, _ in read(changelog)] == ["[100,3,1]", "[100,4,2]", "[100,5,3]"]
 
 
-def test_a_zombie_that_kept_its_writer_is_refused(changelog: Changelog, elsewhere: Elsewhere) -> None:
+def test_a_zombie_that_kept_its_writer_is_refused(changelog: ChangelogTopic, elsewhere: Elsewhere) -> None:
     write(changelog, 0, 3, [row("a", 3, 1)])
     with elsewhere:
         write(changelog, 0, 4, [row("a", 4, 2)])
@@ -182,6 +184,36 @@ def test_a_zombie_that_kept_its_writer_is_refused(changelog: Changelog, elsewher
     with pytest.raises(StaleWriterError):
         write(changelog, 0, 4, [row("a", 4, 2)])
     assert state(changelog) == {"b1/60:1/a": "[100,5,3]"}
+
+
+def test_a_writer_that_lost_all_brokers_is_opened_anew(cluster: Cluster, changelog: ChangelogTopic) -> None:
+    def rows(batch: int) -> list[tuple[str, str, str]]:  # for every partition, so that it talks to every broker
+        return [row(f"entity{number}", batch, number) for number in range(30)]
+
+    write(changelog, 0, 0, rows(0))
+    before = module._kept[changelog, 0]
+    assert not before.has_lost_brokers()
+    write(changelog, 0, 1, rows(1))
+    assert module._kept[changelog, 0] is before
+    for name in ("broker-1", "broker-2", "broker-3"):  # of one that goes away a client says nothing
+        os.kill(cluster.endpoints.processes[name].pid, signal.SIGKILL)
+    try:
+        projects.await_true(before.has_lost_brokers, timeout=60, what="the writer to hear of it")
+    finally:
+        cluster.cluster.up(cluster.root)
+
+    def written() -> bool:  # as a view does, until enough replicas are back
+        try:
+            write(changelog, 0, 2, rows(2))
+        except LogError as error:
+            if not error.retriable:
+                raise
+            return False
+        return True
+
+    projects.await_true(written, timeout=180, what="the brokers")
+    assert module._kept[changelog, 0] is not before
+    assert state(changelog) == {f"b1/60:1/entity{number}": f"[100,2,{number}]" for number in range(30)}
 
 
 def test_after_compaction_a_fresh_reader_sees_the_newest_value(cluster: Cluster, elsewhere: Elsewhere) -> None:
@@ -208,7 +240,7 @@ def test_after_compaction_a_fresh_reader_sees_the_newest_value(cluster: Cluster,
     assert "b1/60:1/gone" not in seen
 
 
-def test_rows_that_fail_leave_nothing(changelog: Changelog) -> None:
+def test_rows_that_fail_leave_nothing(changelog: ChangelogTopic) -> None:
     def failing() -> Iterator[tuple[str, str, str]]:
         for n in range(2_000):
             yield row(f"e{n}", 0, n)
@@ -222,13 +254,13 @@ def test_rows_that_fail_leave_nothing(changelog: Changelog) -> None:
     assert list(state(changelog)) == ["b1/60:1/a"]
 
 
-def test_more_rows_than_the_buffer_holds(changelog: Changelog) -> None:
+def test_more_rows_than_the_buffer_holds(changelog: ChangelogTopic) -> None:
     assert write(changelog, 0, 0, (row(f"e{n}", 0, n) for n in range(150_000))) == 150_000
     assert len(read(changelog)) == 150_000
 
 
-def test_executors_write_what_the_driver_writes(changelog: Changelog, spark: Any, elsewhere: Elsewhere) -> None:
-    from leftfold.spark.changelog import write_changelog, write_changelog_rows
+def test_executors_write_what_the_driver_writes(changelog: ChangelogTopic, spark: Any, elsewhere: Elsewhere) -> None:
+    from leftfold.spark.sinks.changelog import write_changelog, write_changelog_rows
 
     rows = [(f"é{n % 40}", f"60:{n}", f'[{n},0,"v"]') for n in range(200)] + [("x", "row", "[1,0]"), (None, "led", "1")]
     packed = spark.createDataFrame(rows, "entity string, name string, value string")

@@ -24,6 +24,7 @@ from tests.engine import projects
 from tests.engine.conftest import Cluster
 from tests.engine.crashes import POINTS, dying, raise_died, unload_state
 from tests.engine.effects import BOTH, Project
+from tests.engine.log import delete_before
 
 FULL = os.environ.get("LEFTFOLD_CRASHES") == "full"
 SEED = int(os.environ.get("LEFTFOLD_SEED", str(random.SystemRandom().randrange(10**6))))
@@ -93,6 +94,31 @@ def test_a_death_at_every_step(
         f"seed {SEED}, {store}: {deaths} deaths at {len(points)} points of a batch, {project.sent:,} records: "
         f"0 lost, 0 doubled effects in {tiles:,} tiles, checked after each; receipts tile the log"
     )
+
+
+def test_a_changelog_that_is_cut_while_a_batch_is_to_run_again(
+    cluster: Cluster, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The repair writes rows of the batch before; those of the batch that runs again must come after them."""
+    monkeypatch.setattr(source, "OFFSETS_PER_PARTITION", 10_000)
+    project = Project(cluster.endpoints, tmp_path / "cut", BOTH, seed=SEED)
+    project.send(1_000)
+    started(project, spark).wait()
+    project.send(1_000)
+    die(project, spark, "changelog")
+    admin = project.app.log[0]
+    partitions = admin.partitions([project.changelog])[project.changelog]
+    admin.set_configs(project.changelog, {"cleanup.policy": "compact,delete"})  # else nobody can delete its records
+    delete_before(cluster.endpoints.bootstrap, project.changelog, admin.end_offsets(project.changelog, partitions))
+    for point in ("changelog", None):  # a death in the middle of it changes nothing
+        log_writer.close()
+        unload_state(spark)
+        if point is not None:
+            die(project, spark, point)
+    view = started(project, spark)
+    view.wait()
+    assert view.progress.repairs == 1
+    project.check(view.progress.build)
 
 
 @pytest.mark.timeout(7_200 if FULL else 900)

@@ -17,16 +17,16 @@ from confluent_kafka import Producer
 from pyspark.errors import StreamingQueryException
 
 import leftfold
+from leftfold.declare.event import fields_of
+from leftfold.declare.features import FUTURE_TOLERANCE, nameless
 from leftfold.fold.definition import Origin
 from leftfold.fold.expressions import to_micros
 from leftfold.kafka.judge import judged_bytes
-from leftfold.kafka.rejects import Position
+from leftfold.kafka.rejects import RecordPosition
 from leftfold.spark.accept import judged
-from leftfold.spark.intake import IntakeTopics, intake_stream, refused, write_intake
-from leftfold.spark.redriven import redriven, with_redriven
+from leftfold.spark.history.redriven import redriven, with_redriven
+from leftfold.spark.sinks.intake import IntakeTopics, intake_stream, refused, write_intake
 from leftfold.spark.source import Source, read_range, records_of, unknown_schema_id
-from leftfold.spec.event import fields_of
-from leftfold.spec.features import FUTURE_TOLERANCE, nameless
 from tests.engine import projects
 from tests.engine.conftest import Cluster
 
@@ -333,19 +333,28 @@ def test_of_a_table_nothing_is_late_and_a_tombstone_is_no_reject(app: leftfold.A
 # Spark and Python ---------------------------------------------------------------------------------------------------
 
 
-def spark_verdicts(app: leftfold.App, spark: Any, topic: str, values: list[bytes | None], *, kind: int = 1) -> Any:
+def spark_verdicts(
+    app: leftfold.App,
+    spark: Any,
+    topic: str,
+    values: list[bytes | None],
+    *,
+    kind: int = 1,
+    keys: list[bytes] | None = None,
+) -> Any:
     source = source_of(app, topic, frozenset({NOT_GIVEN_OUT}))
     rows = [
-        (source.topics[0], 0, n, b"k", None if v is None else bytearray(v), NOW, kind) for n, v in enumerate(values)
+        (source.topics[0], 0, n, bytearray(k), None if v is None else bytearray(v), NOW, kind)
+        for n, (k, v) in enumerate(zip(keys or [b"k"] * len(values), values, strict=True))
     ]
     shape = "topic string, partition int, offset long, key binary, value binary, timestamp timestamp, timestampType int"
     records = records_of(spark.createDataFrame(rows, shape), source, raw=True)
     found = {}
     for row in refused(records, source, app.catalog.topic(topic), names_of(app, topic)).collect():
-        headers = {h.key: bytes(h.value).decode() for h in row.headers}
-        found[Position.parse(bytes(row.key).decode())] = (headers["outcome"], headers["reason"])
+        headers = {h.key: bytes(h.value).decode() for h in row.headers if h.key != "key"}  # a key is any bytes
+        found[RecordPosition.parse(bytes(row.key).decode())] = (headers["outcome"], headers["reason"])
         assert row.topic.endswith(".late") == (headers["outcome"] == "late")
-    return [found.get(Position(0, n)) for n in range(len(values))]
+    return [found.get(RecordPosition(0, n)) for n in range(len(values))]
 
 
 def python_verdicts(app: leftfold.App, topic: str, values: list[bytes | None], *, by_broker: bool = True) -> Any:
@@ -378,6 +387,30 @@ def test_spark_and_python_judge_alike(app: leftfold.App, spark: Any) -> None:
     unstamped = spark_verdicts(app, spark, "payments", [good, None], kind=0)
     assert unstamped == python_verdicts(app, "payments", [good, None], by_broker=False)
     assert unstamped[0] == ("rejected", "stamped by its producer, not by a broker")
+
+
+@pytest.mark.parametrize("topic", ["payments", "texts"])
+def test_spark_and_python_judge_keys_alike(app: leftfold.App, spark: Any, topic: str) -> None:
+    """Around the bound, in characters of one to four bytes; of a record's own key any bytes."""
+    draw = random.Random(11)
+    texts = ["k" * n for n in (1, 1_023, 1_024, 1_025, 5_000)]
+    texts += [c * n for c in ("ü", "€", "😀") for n in (255, 256, 257, 341, 342, 512, 513)]
+    texts += ["".join(draw.choices("kü€😀", k=draw.randrange(300, 500))) for _ in range(200)]
+    with app.producer(topic) as producer:
+        values: list[bytes | None] = [producer.encode(payment(account=text, at=NOW)) for text in texts]
+    keys = [b"k"] * len(values) + [draw.randbytes(n) for n in (1_023, 1_024, 1_025, 100_000)] * 2
+    values += [values[0]] * 4 + [None, b"", values[3], b"not avro"]
+    declared, schemas = app.catalog.topic(topic), app.rejects(topic).schema
+    made = [
+        judged_bytes(declared, v, schemas, log_us=to_micros(NOW), by_broker=True, key=k)
+        for k, v in zip(keys, values, strict=True)
+    ]
+    by_python = [None if m is None else (m.outcome, m.reason) for m in made]
+    by_spark = spark_verdicts(app, spark, topic, values, keys=keys)
+    assert [(k[:9], s, p) for k, s, p in zip(keys, by_spark, by_python, strict=True) if s != p] == []
+    long = [len(text.encode()) > 1_024 for text in texts]
+    assert [v == ("rejected", "key too long") for v in by_spark[: len(texts)]] == long
+    assert [v == ("rejected", "key too long") for v in by_spark[len(texts) :]] == [False, False, True, True] * 2
 
 
 def test_spark_and_python_judge_json_alike(app: leftfold.App, spark: Any) -> None:

@@ -190,7 +190,7 @@ def test_every_kind_of_view(app: leftfold.App, spark: Any) -> None:
     send(app, "items", [row])
     run(app, spark, "item")
     assert app.get("item", item_id="i1").category == "old"
-    assert {s.view: s.records["accepted"] for s in app.view_statuses()}["item"] == 5
+    assert {s.view: s.records["accepted"] for s in app.status()}["item"] == 5
     with pytest.raises(StoreError) as refused:
         app.get("item", item_id="i1", at=datetime.now(UTC) - timedelta(hours=1))
     assert refused.value.code == "moment-not-kept"

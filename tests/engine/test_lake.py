@@ -14,9 +14,9 @@ from unittest import mock
 import pytest
 
 from leftfold.kafka import changelog as module
-from leftfold.kafka.changelog import Changelog, write
-from leftfold.spark import fed as commits
-from leftfold.spark import lake
+from leftfold.kafka.changelog import ChangelogTopic, write
+from leftfold.spark.sinks import delta as commits
+from leftfold.spark.sinks import lake
 from tests.engine import projects
 from tests.engine.conftest import Cluster
 from tests.engine.test_changelog import await_ended, made, read, row
@@ -26,7 +26,7 @@ from tests.engine.test_changelog import await_ended, made, read, row
 class Fed:
     """A changelog, and the lake that is fed from it."""
 
-    changelog: Changelog
+    changelog: ChangelogTopic
     spark: Any
     directory: Path
     batches: int = field(default=0)
@@ -211,7 +211,7 @@ def test_two_that_found_the_same_end_commit_once(fed: Fed) -> None:
         mine = lake._Feed(fed.spark, "activity", fed.changelog.topic, fed.table, str(fed.checkpoint), writer)
         both.wait()
         try:
-            mine._append(records, end.ends, lake.Position(end.sequence + 1, ends, writer))
+            mine._append(records, end.ends, lake.LakePosition(end.sequence + 1, ends, writer))
         except Exception as error:  # noqa: BLE001 # Delta's or ours
             failures.append(str(error))
 

@@ -1,9 +1,9 @@
 """The model predicts: calibrated by a probe, it says how a view will do under a fourfold load and with four times the
 keys; then that is run. `make model` prints predicted beside measured.
 
-What rows and bytes come to is asserted within a quarter. Of times only that they are not absurd: other work on the
-machine makes them what they are, and in `make engine` the probe is short, and measures a JVM that is still warming up.
-The percentage that is printed is what to judge the model by.
+Rows and bytes must agree within a quarter, also in `make engine` after a short probe. Times are compared by
+`make model` alone: other work on the machine changes them, so they may differ by a factor of two, and the percentage
+that is printed is what to judge the model by.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ import leftfold
 from leftfold import clock
 from leftfold.errors import RunError
 from leftfold.fold.definition import Definition
-from leftfold.plan.sizing.constants import Constants
-from leftfold.plan.sizing.load import Load
-from leftfold.plan.sizing.pace import Shape, batch, steady
-from leftfold.plan.sizing.view_size import expected_tiles, online_bytes, size_view
 from leftfold.run.probe import PHASES, USUAL_S, calibrate
 from leftfold.run.supervisor import Engines
 from leftfold.run.view import RunningView
+from leftfold.sizing.constants import Constants
+from leftfold.sizing.load import Load
+from leftfold.sizing.pace import Shape, batch, steady
+from leftfold.sizing.view_size import expected_tiles, online_bytes, size_view
 from leftfold.store.layout import Names
 from tests.engine import projects
 from tests.engine.conftest import Cluster
 
 FULL = os.environ.get("LEFTFOLD_MODEL") == "full"
-WITHIN, NOT_ABSURD = 1.25, 2.0 if FULL else 8.0
-PROBE_S = USUAL_S if FULL else 20.0
+WITHIN, NOT_ABSURD = 1.25, 2.0
+PROBE_S = USUAL_S if FULL else 10.0
 PARTITIONS = 6
 VIEW = "users"
 STREAMS = f"""\
@@ -70,7 +70,7 @@ class Users(lf.Features, of=clicks, by=Click.user_id):
 # Four times the probe's largest batches, and what a live view gets a second, once and fourfold.
 FULL_BATCH = 4 * max(phase.size for phase in PHASES)
 BATCHES = 4
-LIVE, LIVE_S, SETTLED_S = (1_500, 40, 15) if FULL else (500, 14, 6)
+LIVE, LIVE_S, SETTLED_S = 1_500, 40, 15
 # However slow the machine is, there are some batches to tell of.
 LEAST_PERIODS, LIVE_AT_MOST_S = 3, 300
 KEYS = 20_000
@@ -164,6 +164,7 @@ def constants(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory, spark:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_throughput_of_batches_four_times_as_large(
     cluster: Cluster, tmp_path: Path, spark: Any, constants: Constants
@@ -191,6 +192,7 @@ def test_throughput_of_batches_four_times_as_large(
     )
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_batch_time_at_a_fourfold_rate(cluster: Cluster, tmp_path: Path, spark: Any, constants: Constants) -> None:
     rows = []

@@ -18,17 +18,16 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from leftfold.declare.catalog import Catalog
+from leftfold.hazards import rules, sampled
+from leftfold.hazards.hazard import Facts, Hazard
 from leftfold.kafka.admin import MOVING, Admin, passes
 from leftfold.kafka.observe import observe_cluster, watch_groups
 from leftfold.kafka.observed import ObservedCluster, dump, load
 from leftfold.kafka.sample import Judge, take_sample
-from leftfold.plan.hazards import every, sampled
-from leftfold.plan.hazards.facts import Facts
-from leftfold.plan.hazards.hazard import Hazard
-from leftfold.plan.observe import Observed
-from leftfold.plan.sampling import take_samples
+from leftfold.observe.observation import Observed
+from leftfold.observe.sampling import take_samples
 from leftfold.settings import Kafka, Profile
-from leftfold.spec.catalog import Catalog
 from tests.engine import projects
 from tests.engine.conftest import Cluster
 from tests.engine.log import delete_before
@@ -93,9 +92,10 @@ class Tools:
         joined = float("-inf")
 
         def settled() -> bool:
-            # A client that joined while its coordinator moved may wait for ever: then others join.
+            # A client that joined while its coordinator moved may wait for ever: then others join. Members that could
+            # not say that they left keep their partitions for the 45 s of a session, so others come well after that.
             nonlocal joined
-            if time.monotonic() - joined > 45:
+            if time.monotonic() - joined > 100:
                 joined = time.monotonic()
                 while readers:
                     readers.pop().close()
@@ -107,7 +107,7 @@ class Tools:
             return sum(bool(reader.assignment()) for reader in readers) == min(number, partitions)
 
         try:
-            projects.await_true(settled, timeout=180, what="an assignment")
+            projects.await_true(settled, timeout=380, what="an assignment")
             yield readers
         finally:
             for reader in readers:
@@ -140,7 +140,7 @@ def looked_at(cluster: Cluster, namespace: str) -> Observed:
 
 
 def hazards(found: Observed) -> list[Hazard]:
-    return list(every.hazards(Facts(found, NOTHING, Profile(name="any"))))
+    return list(rules.hazards(Facts(found, NOTHING, Profile(name="any"))))
 
 
 def own(found: list[Hazard], namespace: str) -> list[tuple[str, str]]:

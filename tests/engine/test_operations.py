@@ -23,8 +23,8 @@ import leftfold
 from leftfold import jars
 from leftfold.fold.definition import Definition
 from leftfold.fold.durations import SECOND
-from leftfold.kafka.reading import LogReader, partition_of
-from leftfold.kafka.shadow import ShadowGroup
+from leftfold.kafka.lag_group import LagGroup
+from leftfold.kafka.log_reader import LogReader, partition_of
 from leftfold.local import java, ports
 from leftfold.store.layout import field as tile_field
 from tests.engine import projects
@@ -67,7 +67,7 @@ def test_kafkas_tools_see_the_lag(app: leftfold.App) -> None:
     ends = app.log[0].end_offsets(topic, 6)
     assert all(end > 10 for end in ends.values())
 
-    shadow = ShadowGroup(app.kafka, group)
+    shadow = LagGroup(app.kafka, group)
     shadow.publish({topic: dict.fromkeys(ends, 0)})
     shadow.publish({topic: {p: end - p - 1 for p, end in ends.items()}})  # what is newer is told by close at the latest
     shadow.close()
@@ -114,7 +114,7 @@ def test_a_group_that_somebody_joined_is_left_alone(app: leftfold.App) -> None:
     try:
         assert joined.stdout is not None
         assert joined.stdout.readline() == "0\n"  # it has its partitions
-        shadow = ShadowGroup(app.kafka, group)
+        shadow = LagGroup(app.kafka, group)
         started = time.monotonic()
         shadow.publish({topic: {0: 0}})
         assert time.monotonic() - started < 0.1

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import leftfold
+from leftfold.declare.topic_options import COMPATIBILITIES
 from leftfold.errors import LeftfoldError
 from leftfold.plan import saved
-from leftfold.spec.topic_options import COMPATIBILITIES
 from leftfold.store.lease import exclusive
 from tests.engine import projects
 from tests.engine.conftest import Cluster
@@ -47,7 +47,7 @@ STEPS = 20  # receipts; three topics, each with late, rejects, redrive, a rule a
 DIES = """\
 import os, signal, sys
 import leftfold
-from leftfold.plan.journal import Journal
+from leftfold.plan.saved import Journal
 
 kept = Journal.done
 

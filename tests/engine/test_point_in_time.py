@@ -23,11 +23,12 @@ from pyspark.sql import functions as F
 
 import leftfold as lf
 from leftfold.settings import Spark
-from leftfold.spark import as_of
-from leftfold.spark.as_of import AsOf, features_as_of, known_by_event, known_by_log
-from leftfold.spark.served import AppliedBatch, known_by_store, with_batches, with_upto
 from leftfold.spark.session import build_session
-from leftfold.spark.tiles import accepted
+from leftfold.spark.source import HASHES
+from leftfold.spark.training import as_of
+from leftfold.spark.training.as_of import AsOf, features_as_of, known_by_event, known_by_log
+from leftfold.spark.training.served import AppliedBatch, known_by_store, with_batches, with_upto
+from leftfold.spark.views.tiles import accepted
 from tests.engine import made_history
 from tests.engine.made_history import HOUR, LATENESS, MODES, WINDOWS, Asked, History
 from tests.engine.sales import Sale, over, sales
@@ -100,6 +101,7 @@ def records_of(events: DataFrame) -> DataFrame:
         F.timestamp_micros("log").alias("log_time"),
         F.lit(True).alias("by_broker"),
         event.alias("event"),
+        *(F.lit(0).cast("long").alias(name) for name in HASHES),
     )
 
 

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import os
 import secrets
+import signal
+import threading
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Consumer, TopicPartition
 
 import leftfold
+from leftfold.cli.main import cli
 from leftfold.errors import DeclarationError, DeliveryError, LogError
+from leftfold.kafka import producer as module
 from tests.engine import projects
 from tests.engine.conftest import Cluster
 from tests.engine.test_view import payment
@@ -80,8 +89,6 @@ def test_events_dicts_and_bytes_are_the_same_record(app: leftfold.App) -> None:
 
 
 def test_a_full_buffer_makes_the_caller_wait(app: leftfold.App, monkeypatch: pytest.MonkeyPatch) -> None:
-    from leftfold.kafka import producer as module
-
     monkeypatch.setitem(module.SETTINGS, "queue.buffering.max.messages", 500)
     with app.producer("payments") as producer:
         for number in range(20_000):
@@ -90,8 +97,6 @@ def test_a_full_buffer_makes_the_caller_wait(app: leftfold.App, monkeypatch: pyt
 
 
 def test_what_cannot_be_delivered_is_raised(app: leftfold.App, monkeypatch: pytest.MonkeyPatch) -> None:
-    from leftfold.kafka import producer as module
-
     monkeypatch.setitem(module.SETTINGS, "message.max.bytes", 2_000_000)  # more than the brokers take
     producer = app.producer("payments")
     producer.send_dict(payment(1, "a1", note=secrets.token_hex(900_000)))
@@ -99,6 +104,98 @@ def test_what_cannot_be_delivered_is_raised(app: leftfold.App, monkeypatch: pyte
         producer.flush()
     assert failed.value.code == "not-delivered"
     assert "'a1'" in failed.value.state
+
+
+def test_a_time_out_is_unknown_and_the_record_is_in_the_log(
+    app: leftfold.App, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader writes it, both followers are silent: no acknowledgement, but the record is there."""
+    monkeypatch.setitem(module.SETTINGS, "delivery.timeout.ms", 8_000)
+    topic = app.profile.topic_name("payments")
+    partition = (murmur2(b"a1") & 0x7FFFFFFF) % 6
+    leader = app.log[0].metadata().topics[topic].partitions[partition].leader
+    producer = app.producer("payments")
+    producer.send_dict(payment(1, "a1"))
+    producer.flush()  # connected, so that the next one surely leaves
+    with stopped(app, cluster, [n for n in (1, 2, 3) if n != leader]):
+        producer.send_dict(payment(2, "a1"))
+        with pytest.raises(DeliveryError) as failed:
+            producer.flush()
+    assert failed.value.code == "delivery-unknown"
+    assert "1 are acknowledged; 1 are unknown and may be in the log, of the keys 'a1'" in failed.value.state
+    assert "twice" in failed.value.fix
+    assert (failed.value.details["failed"], failed.value.details["unknown"]) == (0, 1)
+    projects.await_true(lambda: len(read_keys(app)) == 2, timeout=60, what="the unknown record in the log")
+
+
+def test_a_bad_line_claims_nothing_that_is_not_so(
+    app: leftfold.App, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All brokers are silent when a pipe that was sent meets a bad line."""
+    monkeypatch.setitem(module.SETTINGS, "delivery.timeout.ms", 8_000)
+    monkeypatch.chdir(app.root)
+    entry, exit_ = os.pipe()
+    invoked: list[Any] = []
+    sending = threading.Thread(
+        target=lambda: invoked.append(CliRunner().invoke(cli, ["send", "payments", f"/dev/fd/{entry}"]))
+    )
+    sending.start()
+    with os.fdopen(exit_, "wb") as pipe:
+        pipe.write(line(payment(1, "a1")))
+        pipe.flush()
+        projects.await_true(lambda: bool(read_keys(app)), timeout=60, what="the first line in the log")
+        with stopped(app, cluster, [1, 2, 3]):
+            pipe.write(b"\n".join(line(payment(n, f"a{n}")) for n in range(2, 1_002)))  # with blank lines between
+            pipe.write(b"no payment\n")
+            pipe.close()
+            sending.join()
+    os.close(entry)
+    error = invoked[0].exception
+    assert isinstance(error, DeliveryError), error
+    assert "is no Payment" in error.what
+    told = error.details["lines"]
+    assert (told["acknowledged"], told["failed"], told["not_sent_from"]) == ([(1, 1)], [], 2_001)
+    assert told["unknown"] == [(n, n) for n in range(2, 2_001, 2)]
+    assert error.code == "delivery-unknown"
+    assert "tail -n +2001 FILE | leftfold send payments -" in error.fix
+    in_the_log = [key for _, key in read_keys(app)]
+    assert len(in_the_log) == len(set(in_the_log)), "nothing is there twice"
+    assert "a1" in in_the_log, "what was said to be acknowledged is there"
+
+
+def test_a_file_with_a_bad_line_sends_nothing(app: leftfold.App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(app.root)
+    (app.root / "payments.jsonl").write_bytes(line(payment(1, "a1")) + b"no payment\n")
+    error = CliRunner().invoke(cli, ["send", "payments", "payments.jsonl"]).exception
+    assert isinstance(error, DeclarationError)
+    assert error.code == "bad-line"
+    assert read_keys(app) == []
+
+
+def line(record: dict[str, Any]) -> bytes:
+    return json.dumps(record, default=datetime.isoformat).encode() + b"\n"
+
+
+@contextmanager
+def stopped(app: leftfold.App, cluster: Cluster, brokers: list[int]) -> Iterator[None]:
+    """These brokers say nothing for a while; afterwards all replicas are in sync again."""
+    pids = [cluster.endpoints.processes[f"broker-{n}"].pid for n in brokers]
+    try:
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+        projects.await_true(lambda: in_sync(app), timeout=120, what="all replicas in sync")
+
+
+def in_sync(app: leftfold.App) -> bool:
+    try:
+        topics = app.log[0].metadata().topics.values()
+    except LogError:
+        return False
+    return all(len(p.isrs) == len(p.replicas) for t in topics for p in t.partitions.values())
 
 
 def test_naive_times_and_wrong_types_are_refused(app: leftfold.App) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import leftfold
-from leftfold.replay.moving import behind
+from leftfold.rebuild.promote import behind
 from leftfold.run.view import RunningView
 from tests.engine.conftest import Cluster
 from tests.engine.driving import run_until_caught_up
@@ -193,7 +193,7 @@ def test_the_verbs_as_a_person_types_them(cluster: Cluster, tmp_path: Path, spar
         "staged": done["build"],
         "previous": None,
     }
-    (status,) = project.app.view_statuses()
+    (status,) = project.app.status()
     assert (status.build, status.staged, status.previous) == (live.build, done["build"], None)
 
 

@@ -15,9 +15,9 @@ import redis
 from pyspark.errors import SparkRuntimeException
 
 from leftfold.errors import RunError
-from leftfold.replay.rebuild import STEPS
+from leftfold.rebuild.rebuild import STEPS
 from leftfold.run.view import STEPS as VIEW_STEPS
-from leftfold.spark.past import Frozen
+from leftfold.spark.cutover import FrozenHistory
 from tests.engine import oracle
 from tests.engine.conftest import Cluster
 from tests.engine.crashes import DiedError
@@ -150,7 +150,7 @@ def test_every_row_is_made_by_one_of_both(spark: Any, topics: tuple[str, ...]) -
     chance = random.Random(SEED)
     ends = {"a": {0: 50, 1: 7}, "b": {0: 20}}
     cuts = {10: 1_000, 60: 960}
-    frozen = Frozen("id", {}, {}, {t: ends[t] for t in topics}, cuts, oldest={10: 100, 60: 60})
+    frozen = FrozenHistory("id", {}, {}, {t: ends[t] for t in topics}, cuts, oldest={10: 100, 60: 60})
     rows = [
         (s, chance.randrange(90, 1_100), place << 20 | partition, chance.randrange(60))
         for s in (-1, 10, 60)

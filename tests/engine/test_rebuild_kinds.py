@@ -20,7 +20,7 @@ import pytest
 import leftfold
 from leftfold.errors import RunError
 from leftfold.fold.expressions import from_micros
-from leftfold.kafka.rejects import Position
+from leftfold.kafka.rejects import RecordPosition
 from leftfold.run.intake import RunningIntake
 from tests.engine import oracle, projects
 from tests.engine.conftest import Cluster
@@ -188,7 +188,9 @@ def test_what_was_re_driven_stands_in_its_place(cluster: Cluster, tmp_path: Path
 
     projects.await_true(settled, timeout=300, what="the last tiles that were corrected to be closed")
     logged = project.logged()
-    in_place = [replace(one, record=corrected.get(Position(one.partition, one.offset), one.record)) for one in logged]
+    in_place = [
+        replace(one, record=corrected.get(RecordPosition(one.partition, one.offset), one.record)) for one in logged
+    ]
     expected = reached(recomputed(in_place, 50)[0], logged)
     wrong = oracle.differences(expected, reached(project.tiles(str(done.build)), logged))
     assert not wrong, f"seed {SEED}: {len(wrong)} of {len(expected)} tiles differ: {wrong[:3]}"
@@ -197,11 +199,11 @@ def test_what_was_re_driven_stands_in_its_place(cluster: Cluster, tmp_path: Path
 
 
 def correct_all(
-    project: Project, app: leftfold.App, spark: Any, before: Collection[Position] = ()
-) -> dict[Position, dict[str, Any]]:
+    project: Project, app: leftfold.App, spark: Any, before: Collection[RecordPosition] = ()
+) -> dict[RecordPosition, dict[str, Any]]:
     """Every record that could not be decoded becomes a payment of its log time."""
     run_all(app, spark)  # its intake names them
-    found = {Position(one.partition, one.offset): one for one in project.logged() if one.record is None}
+    found = {RecordPosition(one.partition, one.offset): one for one in project.logged() if one.record is None}
     refused = {position: one for position, one in found.items() if position not in before}
     assert refused
     corrected = {

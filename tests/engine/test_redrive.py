@@ -16,14 +16,15 @@ from typing import Any
 import pytest
 
 import leftfold
-from leftfold.kafka.rejects import Position
-from leftfold.run import broom
+from leftfold import clock
+from leftfold.kafka.rejects import RecordPosition
+from leftfold.run import watermark
 from leftfold.run.progress import Progress
 from tests.engine import oracle, projects
 from tests.engine.conftest import Cluster
 from tests.engine.driving import run_all
 from tests.engine.effects import VIEW, payments
-from tests.engine.log import avro_long, read_topic
+from tests.engine.log import avro_long, delete_before, read_topic
 
 FULL = os.environ.get("LEFTFOLD_REJECTS") == "full"
 RECORDS = 1_000_000 if FULL else 30_000
@@ -96,7 +97,7 @@ def tiles_of(app: leftfold.App, build: str | None) -> dict[tuple[str, str], tupl
 def test_corrected_records_are_as_good_as_good_ones(
     cluster: Cluster, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(broom, "CLOCK_SLACK", 1_000_000)
+    monkeypatch.setattr(watermark, "CLOCK_SLACK", 1_000_000)
     sent = Sent(cluster, tmp_path)
     good, bad = run_view(sent.good, spark), run_view(sent.bad, spark)
     counts = bad.records()
@@ -110,7 +111,7 @@ def test_corrected_records_are_as_good_as_good_ones(
     topic = sent.bad.profile.topic_name("payments")
     schemas = sent.bad.log[1].versions(f"{topic}-value")
     where = {
-        Position(logged.partition, logged.offset): logged
+        RecordPosition(logged.partition, logged.offset): logged
         for logged in read_topic(cluster.endpoints.bootstrap, topic, schemas)
     }
     assert {e.position for e in rejects.entries()} == {p for p, logged in where.items() if logged.record is None}
@@ -140,11 +141,64 @@ def test_corrected_records_are_as_good_as_good_ones(
     )
 
 
-def positions_in(app: leftfold.App, cluster: Cluster) -> dict[Position, dict[str, Any]]:
+class Corrected:
+    """A project with one record that cannot be decoded, to be re-driven."""
+
+    def __init__(self, cluster: Cluster, root: Path, streams: str) -> None:
+        self.app = projects.make(root, cluster.endpoints, f"c{uuid.uuid4().hex[:8]}", streams)
+        self.topic = self.app.profile.topic_name("payments")
+        projects.apply(self.app)
+
+    def send(self, at: datetime, number: int, *, bad: bool = False, log_time: datetime | None = None) -> None:
+        record = {"id": number, "account": "a1", "amount": 1.0, "points": 1, "note": None, "at": at}
+        with self.app.producer("payments") as producer:
+            value = producer.encode(record)
+            producer.send_encoded(b"a1", b"\x01" + value[1:] if bad else value, log_time=log_time)
+
+    def correct(self, at: datetime) -> None:
+        rejects = self.app.rejects("payments")
+        (entry,) = rejects.entries()
+        record = {"id": 7, "account": "a1", "amount": 5.0, "points": 1, "note": None, "at": at}
+        assert len(rejects.correct({entry.position: as_json(record)}).sent) == 1
+
+
+def test_a_clock_that_is_ahead_closes_no_tile(
+    cluster: Cluster, tmp_path: Path, spark: Any, near_clocks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records of the tile still come: the stream would write over a correction."""
+    project = Corrected(cluster, tmp_path, projects.PAYMENTS)
+    now = datetime.now(UTC)
+    project.send(now, 1)
+    project.send(now, 2, bad=True)
+    run_view(project.app, spark)
+    project.correct(now)
+    monkeypatch.setattr(clock, "now_us", lambda: int((now.timestamp() + 8 * 86_400) * 1e6))
+    assert run_view(project.app, spark).pending == 1
+
+
+def test_a_correction_beyond_history_is_counted(cluster: Cluster, tmp_path: Path, spark: Any) -> None:
+    project = Corrected(cluster, tmp_path, STREAMS)
+    project.send(START, 1, log_time=START)
+    project.send(START, 2, bad=True, log_time=START)
+    run_view(project.app, spark)
+    later = START + timedelta(hours=4)
+    project.send(later, 3, log_time=later)
+    (busy,) = [p for p, end in project.app.log[0].end_offsets(project.topic, 6).items() if end]
+    delete_before(cluster.endpoints.bootstrap, project.topic, {busy: 1})
+    before = tiles_of(project.app, run_view(project.app, spark).build)
+    project.correct(START)
+    done = run_view(project.app, spark)
+    assert (done.pending, done.beyond) == (0, 1)
+    assert tiles_of(project.app, done.build) == before
+    again = run_view(project.app, spark)
+    assert again.beyond == 1, "kept with the receipts"
+
+
+def positions_in(app: leftfold.App, cluster: Cluster) -> dict[RecordPosition, dict[str, Any]]:
     topic = app.profile.topic_name("payments")
     schemas = app.log[1].versions(f"{topic}-value")
     return {
-        Position(logged.partition, logged.offset): logged.record
+        RecordPosition(logged.partition, logged.offset): logged.record
         for logged in read_topic(cluster.endpoints.bootstrap, topic, schemas)
         if logged.record is not None
     }

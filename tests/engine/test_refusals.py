@@ -12,12 +12,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 import leftfold as lf
+from leftfold.declare.stream import Stream
 from leftfold.errors import DeclarationError
 from leftfold.fold.definition import Definition
-from leftfold.spark.free import NOT_UNIQUE, FreeJob, analyse
-from leftfold.spark.inspect import check_stream
-from leftfold.spark.tiles import TilesJob
-from leftfold.spec.stream import Stream
+from leftfold.spark.source import HASHES
+from leftfold.spark.views.free import NOT_UNIQUE, FreeJob, analyse
+from leftfold.spark.views.inspect import check_stream
+from leftfold.spark.views.tiles import TilesJob
 
 DELAY = 3_600_000_000
 
@@ -58,6 +59,7 @@ def streamed(session: SparkSession) -> DataFrame:
             F.col("timestamp").alias("log_time"),
             F.lit(True).alias("by_broker"),
             event.alias("event"),
+            *(F.lit(0).cast("long").alias(name) for name in HASHES),
         )
     )
 

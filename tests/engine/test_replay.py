@@ -28,7 +28,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 import leftfold
 from leftfold.errors import LeftfoldError
-from leftfold.kafka import copy, lanes
+from leftfold.kafka import copy
 from tests.engine import oracle, projects
 from tests.engine.conftest import Cluster
 from tests.engine.driving import run_until_caught_up
@@ -275,8 +275,8 @@ HEADERS: list[Any] = [
 
 
 def test_spark_and_python_believe_the_same_headers(app: leftfold.App, spark: Any) -> None:
+    from leftfold.declare.first_log import header_of, log_time_of
     from leftfold.spark.source import _stamped
-    from leftfold.spec.first_log import header_of, log_time_of
 
     rows = [
         (number, topic, headers, kind)
@@ -353,7 +353,7 @@ def await_copying(app: leftfold.App, *options: str) -> Copying:
 
 def test_fewer_partitions_in_small_slices(app: leftfold.App, monkeypatch: pytest.MonkeyPatch) -> None:
     """With so little room to wait that partitions are left and taken up again many times; stopped once on the way."""
-    monkeypatch.setattr(lanes, "SLICE", 700)
+    monkeypatch.setattr(copy, "SLICE", 700)
     monkeypatch.setattr(copy, "WAITING", 3_000)
     first = app.copy("payments", "payments_3")
     assert 3_000 < first.run(lambda: first.copier.copied > 3_000) < RECORDS

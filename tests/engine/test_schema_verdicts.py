@@ -7,11 +7,11 @@ import uuid
 from collections import Counter
 from typing import Any
 
+from leftfold.declare.compatibility import verdict
+from leftfold.declare.topic_options import COMPATIBILITIES
 from leftfold.errors import LogError
 from leftfold.kafka.registry import SchemaRegistry
-from leftfold.plan.compatibility import verdict
 from leftfold.settings import Registry
-from leftfold.spec.topic_options import COMPATIBILITIES
 from tests.engine.conftest import Cluster
 from tests.engine.schema_changes import cases
 

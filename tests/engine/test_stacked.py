@@ -14,9 +14,10 @@ from pyspark.sql import functions as F
 import leftfold as lf
 from leftfold.fold.definition import Definition
 from leftfold.fold.sketches import estimate
-from leftfold.spark.past import Frozen
-from leftfold.spark.stacked import stacked
-from leftfold.spark.tiles import TilesJob, hashed
+from leftfold.spark.cutover import FrozenHistory
+from leftfold.spark.source import HASHES
+from leftfold.spark.views.batch_tiles import stacked
+from leftfold.spark.views.tiles import TilesJob, hashed
 from leftfold.store.layout import OUTCOMES
 from tests.engine.sales import Sale, over, sales
 
@@ -60,6 +61,7 @@ def made(spark: SparkSession) -> DataFrame:
         F.timestamp_micros("log").alias("log_time"),
         F.lit(True).alias("by_broker"),
         F.struct("shop", "item", "price", "pieces", F.timestamp_micros("at").alias("at")).alias("event"),
+        *(F.xxhash64(F.lit(name), "slot", "offset").alias(name) for name in HASHES),
     )
 
 
@@ -85,7 +87,7 @@ def test_stacked_tiles_are_those_of_the_stream(spark: SparkSession, features: An
     records = made(spark).persist()
     cuts = {step: (BASE + SPAN * 3 // 4) // step * step for step in definition.steps}
     oldest = {step: (BASE + SPAN // 10) // step * step for step in definition.steps}
-    closed = Frozen("id", {}, {}, {}, cuts, oldest).closed()
+    closed = FrozenHistory("id", {}, {}, {}, cuts, oldest).closed()
     job = TilesJob(definition, only=closed)
     expected = rows_of(job.packed(hashed(job.stream(records, 0)), 0), definition)
     found = rows_of(job.packed(stacked(records, definition, closed), 0), definition)

@@ -48,7 +48,7 @@ from leftfold.spark.session import build_session
 def where(batches):
     import sys
 
-    import leftfold.spark.sink
+    import leftfold.spark.sinks.online
     import pyarrow as pa
     import redis
 

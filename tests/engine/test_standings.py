@@ -15,7 +15,7 @@ from leftfold.store.layout import Build, Names
 from leftfold.store.standings import Standings
 from leftfold.store.writer import BuildWriter
 from tests.engine.conftest import Cluster
-from tests.unit.replay.declared import activity
+from tests.unit.rebuild.declared import activity
 
 VIEW = "activity"
 DAY = 86_400_000_000

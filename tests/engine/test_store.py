@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,60 +15,81 @@ from leftfold.errors import StoreError
 from leftfold.fold.columns import Column
 from leftfold.fold.definition import Definition, Key, Origin, Windowed
 from leftfold.store.layout import Build, LedgerRow
-from leftfold.store.writer import TILES_PER_CALL, BuildWriter, write_rows
-from tests.engine.conftest import Cluster
+from leftfold.store.scripts import WRITE_ROWS
+from leftfold.store.writer import CALLS_PER_ROUND_TRIP, TILES_PER_CALL, BuildWriter, Calls, write_rows
+from tests.engine.redis_faults import KINDS, Store, store_behind_an_address
 
 HOUR = 3_600_000_000
 
 
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Redis of these tests alone: they need no brokers."""
+    with store_behind_an_address(tmp_path_factory.mktemp("store")) as store:
+        yield store.url
+
+
 @pytest.fixture
-def store(cluster: Cluster) -> Iterator[Any]:
-    with redis.Redis.from_url(cluster.endpoints.redis_url, decode_responses=True) as client:
+def store(url: str) -> Iterator[Any]:
+    with redis.Redis.from_url(url, decode_responses=True) as client:
         yield client
+
+
+def written(url: str, rows: list[tuple[str, list[str], list[str]]], ttl_s: int) -> int:
+    return write_rows(url, rows, ttl_s, calls=f"calls:{uuid.uuid4().hex}")[0]
 
 
 def tile(index: int, batch: int, value: int) -> str:
     return json.dumps([index, batch, value], separators=(",", ":"))
 
 
-def test_a_late_writer_changes_nothing(cluster: Cluster, store: Any) -> None:
+def test_a_late_writer_changes_nothing(url: str, store: Any) -> None:
     """A driver that was stopped in the middle of batch 4 wakes up after batch 5 was applied by its successor."""
-    url, key = cluster.endpoints.redis_url, f"row:{uuid.uuid4().hex}"
-    assert write_rows(url, [(key, ["300:1", "300:2"], [tile(1, 4, 10), tile(2, 4, 20)])], 60) == 2
-    assert write_rows(url, [(key, ["300:1"], [tile(1, 5, 11)])], 60) == 1
-    assert write_rows(url, [(key, ["300:1", "300:2"], [tile(1, 4, 10), tile(2, 4, 20)])], 60) == 1  # only its own again
+    key = f"row:{uuid.uuid4().hex}"
+    assert written(url, [(key, ["300:1", "300:2"], [tile(1, 4, 10), tile(2, 4, 20)])], 60) == 2
+    assert written(url, [(key, ["300:1"], [tile(1, 5, 11)])], 60) == 1
+    assert written(url, [(key, ["300:1", "300:2"], [tile(1, 4, 10), tile(2, 4, 20)])], 60) == 1  # only its own again
     assert store.hgetall(key) == {"300:1": tile(1, 5, 11), "300:2": tile(2, 4, 20)}
 
 
-def test_a_slot_goes_forward_only(cluster: Cluster, store: Any) -> None:
-    url, key = cluster.endpoints.redis_url, f"row:{uuid.uuid4().hex}"
-    write_rows(url, [(key, ["300:1", "300:1"], [tile(17, 0, 7), tile(1, 0, 5)])], 60)  # two tiles of one slot
+def test_a_slot_goes_forward_only(url: str, store: Any) -> None:
+    key = f"row:{uuid.uuid4().hex}"
+    written(url, [(key, ["300:1", "300:1"], [tile(17, 0, 7), tile(1, 0, 5)])], 60)  # two tiles of one slot
     assert store.hgetall(key) == {"300:1": tile(17, 0, 7)}
-    write_rows(url, [(key, ["300:1"], [tile(1, 9, 6)])], 60)  # a late record for a tile that left every window
+    written(url, [(key, ["300:1"], [tile(1, 9, 6)])], 60)  # a late record for a tile that left every window
     assert store.hgetall(key) == {"300:1": tile(17, 0, 7)}
-    write_rows(url, [(key, ["300:1"], [tile(33, 2, 1)])], 60)
+    written(url, [(key, ["300:1"], [tile(33, 2, 1)])], 60)
     assert store.hgetall(key) == {"300:1": tile(33, 2, 1)}
-    write_rows(url, [(key, ["60:0"], [tile(-3, 2, 1)])], 60)  # before 1970
+    written(url, [(key, ["60:0"], [tile(-3, 2, 1)])], 60)  # before 1970
     assert 0 < store.ttl(key) <= 60
 
 
-def test_many_rows_and_one_row_larger_than_a_call(cluster: Cluster, store: Any) -> None:
-    url, prefix = cluster.endpoints.redis_url, f"row:{uuid.uuid4().hex}:"
+def test_many_rows_and_one_row_larger_than_a_call(url: str, store: Any) -> None:
+    prefix = f"row:{uuid.uuid4().hex}:"
     wide = [f"1:{n}" for n in range(5 * TILES_PER_CALL)]
     rows = [(f"{prefix}{n}", ["300:0"], [tile(0, 0, n)]) for n in range(3_000)]
     rows.append((f"{prefix}wide", wide, [tile(n, 0, n) for n in range(len(wide))]))
-    assert write_rows(url, rows, 60) == 3_000 + len(wide)
+    assert written(url, rows, 60) == 3_000 + len(wide)
     assert store.hget(f"{prefix}2999", "300:0") == tile(0, 0, 2999)
     assert store.hlen(f"{prefix}wide") == len(wide)
 
 
-def test_the_mark_goes_one_batch_at_a_time(cluster: Cluster, store: Any) -> None:
+def a_build(url: str) -> BuildWriter:
+    """Announced, as it is before its first batch."""
     columns, features = (Column("count", None, "int"),), (Windowed("n", (0,), HOUR, HOUR // 12),)
     definition = Definition(
         "v", (Origin("t", HOUR, "broker"),), None, "at", (Key("k", "string"),), HOUR, (), columns, features
     )
-    writer = BuildWriter(cluster.endpoints.redis_url, uuid.uuid4().hex, Build(definition, uuid.uuid4().hex))
-    ledger = [LedgerRow("t", 0, "accepted", 10, newest_log=5, newest_event=4, newest_offset=9)]
+    writer = BuildWriter(url, uuid.uuid4().hex, Build(definition, uuid.uuid4().hex))
+    writer.announce()
+    return writer
+
+
+LEDGER = [LedgerRow("t", 0, "accepted", 10, newest_log=5, newest_event=4, newest_offset=9)]
+
+
+def test_the_mark_goes_one_batch_at_a_time(url: str) -> None:
+    writer, ledger = a_build(url), LEDGER
     writer.check(0)
     writer.mark(0, ledger)
     writer.mark(0, ledger)  # the same batch again, after a crash before Spark's commit
@@ -82,3 +104,158 @@ def test_the_mark_goes_one_batch_at_a_time(cluster: Cluster, store: Any) -> None
     with pytest.raises(StoreError) as ahead:
         writer.check(1)
     assert ahead.value.code == "store-ahead"
+
+
+def test_a_stale_deletion_does_not_let_a_live_row_expire(url: str, store: Any) -> None:
+    """Nor does a stale value keep a deleted row for ever; and what was written before is not written again."""
+    live, gone = f"row:{uuid.uuid4().hex}", f"row:{uuid.uuid4().hex}"
+    written(url, [(live, ["row"], ['[9,5,"books"]']), (gone, ["row"], ["[9,5]"])], 0)
+    assert store.ttl(live) == -1
+    store.expire(gone, 1_000)
+    assert written(url, [(live, ["row"], ["[7,3]"]), (gone, ["row"], ['[7,3,"old"]'])], 0) == 0
+    assert (store.hget(live, "row"), store.ttl(live)) == ('[9,5,"books"]', -1)
+    assert store.hget(gone, "row") == "[9,5]"
+    assert 0 < store.ttl(gone) <= 1_000
+    assert written(url, [(live, ["row"], ['[9,5,"books"]']), (gone, ["row"], ["[9,5]"])], 0) == 2  # the same again
+    assert store.ttl(live) == -1
+    assert 0 < store.ttl(gone) <= 1_000
+    written(url, [(live, ["row"], ["[10,6]"]), (gone, ["row"], ['[10,6,"new"]'])], 0)
+    assert 86_000 < store.ttl(live) <= 86_400
+    assert store.ttl(gone) == -1
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        (2**53, 2**53 + 1),
+        (2**63 - 2, 2**63 - 1),
+        (-(2**53) - 1, -(2**53)),
+        (-(2**63), -(2**63) + 1),
+        (-(2**62), 2**62),
+        (-1, 0),
+        (9, 10),
+        (-10, -9),
+        (-5, 3),
+        (999_999_999_999_999_999, 1_000_000_000_000_000_000),
+    ],
+)
+def test_positions_are_compared_exactly(url: str, store: Any, older: int, newer: int) -> None:
+    key = f"row:{uuid.uuid4().hex}"
+    written(url, [(key, ["row"], [tile(newer, 1, 1)])], 0)
+    assert written(url, [(key, ["row"], [tile(older, 2, 0)])], 0) == 0
+    assert store.hget(key, "row") == tile(newer, 1, 1)
+    other = f"row:{uuid.uuid4().hex}"
+    written(url, [(other, ["row"], [tile(older, 9, 0)])], 0)
+    assert written(url, [(other, ["row"], [tile(newer, 10, 1)])], 0) == 1
+    assert written(url, [(other, ["row"], [tile(newer, 9, 0)])], 0) == 0
+    assert store.hget(other, "row") == tile(newer, 10, 1)
+
+
+@pytest.fixture
+def faulty(tmp_path: Path) -> Iterator[Store]:
+    with store_behind_an_address(tmp_path) as store:
+        yield store
+
+
+def rows_of(writer: BuildWriter, batch: int, count: int) -> Iterator[tuple[str, list[str], list[str]]]:
+    for number in range(count):
+        yield f"{writer.row_prefix}{number}", ["300:1"], [tile(1, batch, batch)]
+
+
+def wrote(writer: BuildWriter, url: str, rows: Iterator[tuple[str, list[str], list[str]]]) -> Calls:
+    return write_rows(url, rows, 0, calls=writer.calls)[1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("batch", [0, 1])
+def test_rows_that_are_lost_before_the_mark_are_noticed(faulty: Store, kind: str, batch: int) -> None:
+    """Of two writers, as two tasks are: one is done before the store goes back, the other begins after it."""
+    writer = a_build(faulty.url)
+    for number in range(batch):
+        writer.check(number)
+        writer.mark(number, LEDGER, [wrote(writer, faulty.url, rows_of(writer, number, 1_000))])
+    faulty.remember(kind)
+    writer.check(batch)
+    calls = [wrote(writer, faulty.url, rows_of(writer, batch, 1_000))]
+    faulty.strike(kind)
+    calls.append(wrote(writer, faulty.url, rows_of(writer, batch, 10)))
+    with pytest.raises(StoreError) as lost:
+        writer.mark(batch, LEDGER, calls)
+    assert lost.value.code == ("store-behind" if kind == "flush" and batch else "store-went-back")
+    assert lost.value.retriable
+    assert writer.applied() < batch
+    if writer.applied() == batch - 1:  # else it is repaired first
+        writer.announce()
+        writer.check(batch)
+        writer.mark(batch, LEDGER, [wrote(writer, faulty.url, rows_of(writer, batch, 1_000))])
+        assert faulty.primary.client.dbsize() > 1_000
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_writer_whose_store_goes_back_under_its_hands(faulty: Store, kind: str) -> None:
+    """Between two round trips, onto a server that knows the script already: the client connects anew without a word."""
+    round_trip = TILES_PER_CALL * CALLS_PER_ROUND_TRIP
+    writer = a_build(faulty.url)
+    faulty.remember(kind)
+    writer.check(0)
+
+    def rows() -> Iterator[tuple[str, list[str], list[str]]]:
+        for number, row in enumerate(rows_of(writer, 0, 3 * round_trip)):
+            if number == round_trip + 10:
+                faulty.strike(kind)
+                faulty.primary.client.script_load(WRITE_ROWS)
+            yield row
+
+    calls = wrote(writer, faulty.url, rows())
+    writer.announce()
+    with pytest.raises(StoreError) as lost:
+        writer.mark(0, LEDGER, [calls])
+    assert lost.value.code == "store-went-back"
+
+
+def test_a_call_that_is_sent_again_is_one_call(faulty: Store) -> None:
+    """A client may do that when an answer does not come. The mark takes the count with it."""
+    writer, client = a_build(faulty.url), faulty.primary.client
+    writer.check(0)
+    for call in (1, 1, 2, 1, 2, 3):
+        arguments = ("w", call, 0, 1, "300:1", tile(1, 0, call))
+        assert client.eval(WRITE_ROWS, 2, writer.calls, f"{writer.row_prefix}{call}", *arguments) == 1
+    assert client.eval(WRITE_ROWS, 2, writer.calls, f"{writer.row_prefix}5", "w", 5, 0, 1, "300:1", tile(1, 0, 5)) == 0
+    with pytest.raises(StoreError, match="store-went-back"):
+        writer.mark(0, LEDGER, [Calls("w", 5)])
+    writer.mark(0, LEDGER, [Calls("w", 3), Calls("without rows", 0)])
+    writer.mark(0, LEDGER, [Calls("w", 3)])
+    assert not client.exists(writer.calls)
+
+
+def test_a_store_that_lost_its_manifest_before_the_first_batch(faulty: Store) -> None:
+    writer = a_build(faulty.url)
+    writer.check(0)
+    faulty.strike("flush")
+    with pytest.raises(StoreError) as lost:
+        writer.mark(0, LEDGER, [wrote(writer, faulty.url, rows_of(writer, 0, 10))])
+    assert lost.value.code == "store-went-back"
+
+
+@pytest.mark.parametrize("kind", ["dump", "failover"])
+def test_re_driven_rows_that_are_lost_are_noticed(faulty: Store, kind: str) -> None:
+    """Mark and rows of all batches are there; what was re-driven after them is not."""
+    writer = a_build(faulty.url)
+    writer.check(0)
+    writer.mark(0, LEDGER, [wrote(writer, faulty.url, rows_of(writer, 0, 100))])
+    faulty.remember(kind)
+    writer.begin_again()
+    writer.move_redriven(0, [wrote(writer, faulty.url, rows_of(writer, 0, 5))], since=0, until=7)
+    assert not writer.lacks(0, 7)
+    writer.check(1, redriven=7)
+    faulty.strike(kind)
+    assert writer.lacks(0, 7)
+    with pytest.raises(StoreError) as lost:
+        writer.mark(1, LEDGER, [wrote(writer, faulty.url, rows_of(writer, 1, 10))], redriven=7)
+    assert lost.value.code == "store-went-back"
+    with pytest.raises(StoreError, match="store-went-back"):
+        writer.check(1, redriven=7)
+    with pytest.raises(StoreError, match="store-went-back"):  # what came before these is gone too
+        writer.move_redriven(0, [], since=7, until=9)
+    writer.move_redriven(0, [], since=0, until=9)
+    writer.check(1, redriven=9)

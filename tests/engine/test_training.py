@@ -18,7 +18,7 @@ from click.testing import CliRunner
 import leftfold
 from leftfold.cli.main import cli
 from leftfold.errors import LeftfoldError
-from leftfold.replay.training import TrainingSet
+from leftfold.training.sets import TrainingSet
 from tests.engine import projects
 from tests.engine.conftest import Cluster
 from tests.engine.driving import run_until_caught_up

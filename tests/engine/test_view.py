@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from confluent_kafka import Producer
 
 import leftfold
@@ -126,6 +127,33 @@ def test_reads_equal_the_meaning(app: leftfold.App, spark: Any) -> None:
         assert row.found
     nobody = app.get("account_activity", account="nobody")
     assert (nobody.found, nobody.payments_1h, nobody.amount_24h) == (False, 0, None)
+
+
+def test_a_producer_whose_clock_is_ahead_moves_no_other_read(cluster: Cluster, spark: Any, tmp_path: Path) -> None:
+    """It stamps the log too, so its records are accepted. Brokers refuse what is stamped an hour ahead, and no less."""
+    stamped = projects.PAYMENTS.replace('lateness="10m"', 'lateness="10m", log_time="producer"')
+    stamped = stamped.replace('payments_1h = lf.count("1h")', 'payments_15m = lf.count("15m")')
+    app = projects.make(tmp_path / "stamped", cluster.endpoints, f"v{uuid.uuid4().hex[:8]}", stamped)
+    projects.apply(app)
+    now = datetime.now(UTC)
+    with app.producer("payments") as producer:
+        for number, (account, at) in enumerate((("right", now), ("ahead", now + timedelta(minutes=55)))):
+            producer.send_dict(payment(number, account, at=at), log_time=at)
+
+    def expect_right_now() -> None:
+        row = app.get("account_activity", account="right")
+        assert (row.payments_15m, row.found) == (1, True)
+        assert row.read_at <= datetime.now(UTC) + timedelta(seconds=60)
+
+    (first,) = run_until_caught_up(app, spark)
+    assert first.records()["accepted"] == 2
+    expect_right_now()
+    client = redis.Redis.from_url(cluster.endpoints.redis_url)
+    for key in client.scan_iter(f"lf:{app.profile.namespace}:*"):
+        client.delete(key)
+    (again,) = run_until_caught_up(app, spark)
+    assert (again.error, again.repairs) == (None, 1)
+    expect_right_now()
 
 
 SPANS = {1: 300, 24: 3_600, 168: 3_600}  # window in hours -> step in seconds

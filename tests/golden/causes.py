@@ -6,28 +6,33 @@ in a certain state, the real class is driven with a stand-in for that engine: wh
 
 from __future__ import annotations
 
-import io
+import contextlib
 import json
+import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import click
+from click.testing import CliRunner
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined] # forgotten by its stubs
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 import leftfold as lf
 from leftfold.cli.declare_verbs import init
-from leftfold.cli.log_verbs import _lines
-from leftfold.kafka import admin
+from leftfold.cli.main import cli
+from leftfold.errors import LogError
+from leftfold.kafka import admin, failures
 from leftfold.kafka.admin import Admin
+from leftfold.kafka.failures import in_java
 from leftfold.kafka.producer import Producer
 from leftfold.kafka.registry import SchemaRegistry
+from leftfold.observe.observation import ObservedSubject
 from leftfold.plan.diff import plan
-from leftfold.plan.observe import ObservedSubject
 from leftfold.settings import Kafka, Profile, Registry
 from tests import clusters
 
@@ -98,6 +103,14 @@ def profile(settings: str) -> Cause:
 # The project --------------------------------------------------------------------------------------------------------
 
 
+def project_not_yours(tmp: Path) -> None:
+    (tmp / "leftfold.toml").write_text(PROJECT)
+    (tmp / "below").mkdir()
+    theirs = mock.patch.object(Path, "lstat", return_value=stand_in(st_uid=1002))
+    with mock.patch("os.geteuid", return_value=1001), theirs:
+        lf.open(tmp / "below")
+
+
 def no_project(tmp: Path) -> None:
     lf.open(tmp)
 
@@ -129,11 +142,64 @@ def _invoke(command: click.Command, *arguments: str) -> None:
     command.main(list(arguments), standalone_mode=False)
 
 
+GOOD = {"user_id": "u1", "item_id": "i1", "price": 1.0, "at": NOON.isoformat()}
+LINES = "\n".join(json.dumps(line) for line in (GOOD, GOOD, {**GOOD, "price": "dear"}, GOOD))
+
+
 def bad_line(tmp: Path) -> None:
-    app = project(tmp)
-    good = {"user_id": "u1", "item_id": "i1", "price": 1.0, "at": NOON.isoformat()}
-    lines = "\n".join(json.dumps(line) for line in (good, {**good, "price": "dear"}))
-    list(_lines(app.catalog.topic("clicks"), io.BytesIO(lines.encode())))
+    """Of a file, which is read before anything is sent."""
+    (tmp / "clicks.jsonl").write_text(LINES)
+    sends(tmp, "clicks.jsonl", Silent())
+
+
+def bad_line_of_a_pipe(tmp: Path) -> None:
+    sends(tmp, "-", Silent())
+
+
+def unknown_lines(tmp: Path) -> None:
+    sends(tmp, "-", Silent(1, code=KafkaError._MSG_TIMED_OUT))
+
+
+def failed_lines(tmp: Path) -> None:
+    sends(tmp, "-", Silent(0, 1, code=KafkaError.MSG_SIZE_TOO_LARGE))
+
+
+def send_interrupted(tmp: Path) -> None:
+    sends(tmp, "-", Silent(0, code=KafkaError._PURGE_INFLIGHT, interrupted=True))
+
+
+class Silent:
+    """A client whose records are acknowledged, but for these, which get this error."""
+
+    def __init__(self, *which: int, code: int = 0, interrupted: bool = False) -> None:
+        self._which, self._code, self._interrupted = which, code, interrupted
+        self._callbacks: list[Any] = []
+
+    def produce(self, topic: str, value: bytes, key: bytes, *, on_delivery: Any, timestamp: int) -> None:
+        if self._interrupted and self._callbacks:
+            raise KeyboardInterrupt
+        self._callbacks.append(on_delivery)
+
+    def flush(self, timeout: float) -> int:
+        for number in self._which:
+            self._callbacks[number](KafkaError(self._code), stand_in(key=lambda: b"u1", partition=lambda: 0))
+        self._which = ()
+        return 0
+
+    def poll(self, timeout: float) -> int:
+        return 0
+
+    def __len__(self) -> int:
+        return 0
+
+
+def sends(tmp: Path, source: str, client: Any) -> None:
+    sending = producer(tmp)
+    sending._client, sending._produce = client, client.produce
+    with contextlib.chdir(tmp), mock.patch.object(lf.App, "producer", return_value=sending):
+        error = CliRunner().invoke(cli, ["send", "clicks", source], input=LINES).exception
+    assert error is not None
+    raise error
 
 
 # Features by hand ---------------------------------------------------------------------------------------------------
@@ -178,7 +244,7 @@ def planned(options: str = "", **seen: Any) -> Cause:
 
 
 def kafka_unreachable(tmp: Path) -> None:
-    with mock.patch.object(admin, "TIMEOUT_S", 0.5):
+    with mock.patch.object(admin, "_TRIES_S", (0.5,)):
         Admin(Kafka(bootstrap=DEAD)).partitions([])
 
 
@@ -189,6 +255,48 @@ def registry_unreachable(tmp: Path) -> None:
 def registry_refused(tmp: Path) -> None:
     registry = SchemaRegistry(Registry(url=f"http://{DEAD}"))
     registry._client = stand_in(get_versions=_raiser(SchemaRegistryError(401, 40101, "Unauthorized")))
+    registry.versions("clicks-value")
+
+
+def _answered(error: KafkaError) -> None:
+    """A broker's answer to the question for a topic's settings."""
+    login = {"security": "SASL_SSL", "username": "shop", "password": "hunter2"}
+    client = Admin(Kafka.model_validate({"bootstrap": DEAD, **login}))
+    answer = {ConfigResource(ConfigResource.Type.TOPIC, "prod.clicks"): stand_in(result=_raiser(KafkaException(error)))}
+    client.client = stand_in(describe_configs=lambda _: answer)
+    client.configs(ConfigResource.Type.TOPIC, ["prod.clicks"])
+
+
+def kafka_denied(tmp: Path) -> None:
+    _answered(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "Broker: Topic authorization failed"))
+
+
+def kafka_denied_to_spark(tmp: Path) -> None:
+    told = "org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized to access topics: [prod.clicks]"
+    raise cast(LogError, in_java(told))
+
+
+def kafka_login(tmp: Path) -> None:
+    says = "SASL authentication error: Authentication failed during authentication due to invalid credentials"
+    _answered(KafkaError(KafkaError._AUTHENTICATION, f"sasl_ssl://{DEAD}/bootstrap: {says}"))
+
+
+def kafka_tls(tmp: Path) -> None:
+    says = "SSL handshake failed: certificate verify failed: broker certificate could not be verified"
+    _answered(KafkaError(KafkaError._SSL, f"sasl_ssl://{DEAD}/bootstrap: {says} (after 24ms in state SSL_HANDSHAKE)"))
+
+
+def kafka_tls_expected(tmp: Path) -> None:
+    with mock.patch.object(failures, "_speaks_tls", return_value=True), mock.patch.object(admin, "_TRIES_S", (0.1,)):
+        Admin(Kafka(bootstrap=DEAD)).partitions([])
+
+
+def registry_tls(tmp: Path) -> None:
+    registry = SchemaRegistry(Registry(url=f"https://{DEAD}"))
+    says = "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: unable to get local issuer certificate"
+    wrapped = OSError(says)
+    wrapped.__cause__ = ssl.SSLCertVerificationError(1, says)
+    registry._client = stand_in(get_versions=_raiser(wrapped))
     registry.versions("clicks-value")
 
 
@@ -208,11 +316,17 @@ def _raiser(error: Exception) -> Any:
 
 def producer(tmp: Path, *, schema_id: int | None = 1) -> Producer:
     registry = stand_in(id_of=lambda subject, schema: schema_id)
-    return Producer(project(tmp).catalog.topic("clicks"), "clicks", Kafka(bootstrap=DEAD), registry)
+    made = Producer(project(tmp).catalog.topic("clicks"), "clicks", Kafka(bootstrap=DEAD), registry)
+    made._opened = NOON
+    return made
 
 
 def schema_not_registered(tmp: Path) -> None:
     producer(tmp, schema_id=None)
+
+
+def key_too_long(tmp: Path) -> None:
+    producer(tmp).send_encoded(b"k" * 480_000, b"value")
 
 
 def wrong_event(tmp: Path) -> None:
@@ -234,20 +348,39 @@ def log_time_not_ours(tmp: Path) -> None:
     producer(tmp).send_dict({"user_id": "u", "item_id": "i", "price": 1.0, "tags": [], "at": NOON}, log_time=NOON)
 
 
-def not_delivered(tmp: Path) -> None:
-    sending = producer(tmp)
+def answered(sending: Producer, client: Any) -> Producer:
     sending.sent = 1_000
-    for n in range(7):
-        sending._on_failure(KafkaError(KafkaError._MSG_TIMED_OUT), stand_in(key=lambda n=n: f"u{n}".encode()))
-    sending._client = stand_in(flush=lambda timeout: 0)
+    sending._client = client
+    return sending
+
+
+def undelivered(sending: Producer, code: int, keys: range) -> None:
+    for n in keys:
+        sending._undelivered.report(KafkaError(code), stand_in(key=lambda n=n: f"u{n}".encode(), partition=lambda: 0))
+
+
+def not_delivered(tmp: Path) -> None:
+    sending = answered(producer(tmp), Silent())
+    undelivered(sending, KafkaError.MSG_SIZE_TOO_LARGE, range(7))
+    sending.flush()
+
+
+def delivery_unknown(tmp: Path) -> None:
+    sending = answered(producer(tmp), Silent())
+    undelivered(sending, KafkaError._MSG_TIMED_OUT, range(7))
+    undelivered(sending, KafkaError.MSG_SIZE_TOO_LARGE, range(7, 9))
     sending.flush()
 
 
 def not_delivered_yet(tmp: Path) -> None:
-    sending = producer(tmp)
-    sending.sent = 1_000
-    sending._client = stand_in(flush=lambda timeout: 12)
-    sending.flush(timeout=5)
+    class Slow(Silent):
+        def flush(self, timeout: float) -> int:
+            return 12
+
+        def __len__(self) -> int:
+            return 12
+
+    answered(producer(tmp), Slow()).flush(timeout=5)
 
 
 CAUSES: dict[str, Cause] = {
@@ -297,6 +430,7 @@ CAUSES: dict[str, Cause] = {
     "wrong-key": computed(", user='u1'"),
     # The project
     "no-project": no_project,
+    "project-not-yours": project_not_yours,
     "bad-toml": toml("[project\n"),
     "bad-project": toml('[project]\nname = "shop"\n'),
     "unknown-profile": toml(PROJECT, profile="prod"),
@@ -312,6 +446,7 @@ CAUSES: dict[str, Cause] = {
     "directory-not-empty": directory_not_empty,
     "project-name": project_name,
     "bad-line": bad_line,
+    "bad-line/pipe": bad_line_of_a_pipe,
     # The plan
     "too-few-brokers": planned(brokers=1),
     "topic-cannot-shrink": planned(topic=clusters.seen_topic("clicks", 12, 3, BROKER_TIME)),
@@ -330,14 +465,25 @@ CAUSES: dict[str, Cause] = {
     ),
     # Kafka and the registry
     "kafka-unreachable": kafka_unreachable,
+    "kafka-denied": kafka_denied,
+    "kafka-denied/spark": kafka_denied_to_spark,
+    "kafka-login": kafka_login,
+    "kafka-tls": kafka_tls,
+    "kafka-tls/expected": kafka_tls_expected,
+    "registry-tls": registry_tls,
     "registry-unreachable": registry_unreachable,
     "registry-refused": registry_refused,
     "kafka-refused": kafka_refused,
     "schema-not-registered": schema_not_registered,
     "wrong-event": wrong_event,
     "record-does-not-fit": record_does_not_fit,
+    "key-too-long": key_too_long,
     "delete-not-compacted": delete_not_compacted,
     "log-time-not-ours": log_time_not_ours,
     "not-delivered": not_delivered,
+    "not-delivered/lines": failed_lines,
+    "delivery-unknown": delivery_unknown,
+    "delivery-unknown/lines": unknown_lines,
+    "send-interrupted": send_interrupted,
     "not-delivered-yet": not_delivered_yet,
 }

@@ -13,7 +13,7 @@ from leftfold.adopt import look as look_module
 from leftfold.adopt.adopting import adopt
 from leftfold.adopt.look import Looked, look
 from leftfold.cli.adopt_verb import adopt as verb
-from leftfold.kafka.reading import Logged
+from leftfold.kafka.log_reader import Logged
 from leftfold.settings import Kafka
 from tests import clusters
 from tests.golden.causes import HEAD, Cause, project

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from leftfold.ranges import Range, Ranges
+from leftfold.offsets import Range, Ranges
 from tests.golden.causes import EVENT, HEAD, TOPIC, VIEW, Cause, declares, project, stand_in
 
 ARCHIVED = TOPIC.replace("time=Click.at", "time=Click.at, archive=True")
@@ -28,25 +28,25 @@ def checked(firsts: dict[int, int], logged: dict[int, int]) -> Cause:
 
 
 def taken_over(_: Path) -> None:
-    from leftfold.spark import archive
+    from leftfold.spark.history import archive
 
-    found = archive.Position(7, "id", {0: 120, 1: 80}, {}, "a")
+    found = archive.ArchivePosition(7, "id", {0: 120, 1: 80}, {}, "a")
     with mock.patch.object(archive, "position", return_value=found):
-        to = archive.Position(-1, "id", {0: 110, 1: 80}, {}, "b")
+        to = archive.ArchivePosition(-1, "id", {0: 110, 1: 80}, {}, "b")
         archive.append_batch(
             stand_in(), stand_in(), "lake/archive/clicks", topic="clicks", to=to, starts={0: 100, 1: 80}, first=False
         )
 
 
 def another_topic(_: Path) -> None:
-    from leftfold.spark.history import check_topic
+    from leftfold.spark.history.records import check_topic
 
     check_topic("clicks", "Jk3vZx0dQ4uGv1R2c9qYfA", "p8Q2mW7sTtGk0aB5nXcVhQ")
 
 
 def history_gap(*archives: str) -> Cause:
     def cause(_: Path) -> None:
-        from leftfold.spark import history
+        from leftfold.spark.history import records as history
 
         source = stand_in(topics=("clicks",), partitions=(2,), archives=archives, kafka=None)
         held = {"clicks": stand_in(ranges=Ranges.of([Range("clicks", 0, 0, 300)]))} if archives else {}
@@ -88,9 +88,9 @@ def topic_not_applied(tmp: Path) -> None:
 
 
 def not_the_gap(tmp: Path) -> None:
-    from leftfold.spark import archive
+    from leftfold.spark.history import archive
 
-    found = archive.Position(7, "id", {0: 400, 1: 80}, {}, "a")
+    found = archive.ArchivePosition(7, "id", {0: 400, 1: 80}, {}, "a")
     with mock.patch.multiple(archive, position=lambda *_: found, exists=lambda *_: True):
         archives(tmp, start_offsets=lambda *_: {0: 500, 1: 80}).skip("clicks", {0: (400, 450)})
 
@@ -100,7 +100,7 @@ def importing(**found: Any) -> Cause:
 
     def cause(tmp: Path) -> None:
         from leftfold.replay import archives as module
-        from leftfold.spark import archive, imports
+        from leftfold.spark.history import archive, imports
 
         span = imports.Span(1_000, NOON - 7_200_000_000, NOON)
         digests = iter(range(2))
@@ -127,7 +127,7 @@ def misfit(**columns: str) -> Cause:
     def cause(tmp: Path) -> None:
         from pyspark.sql import types as T
 
-        from leftfold.spark import imports
+        from leftfold.spark.history import imports
 
         shape = T.StructType([T.StructField("received", T.TimestampType()), T.StructField("at", T.TimestampNTZType())])
         imports.as_records(stand_in(schema=shape), topic(tmp), 7, columns=columns, time="received", partitions=2)
@@ -138,7 +138,7 @@ def misfit(**columns: str) -> Cause:
 def unreadable(_: Path) -> None:
     from pyspark.errors import AnalysisException
 
-    from leftfold.spark import imports
+    from leftfold.spark.history import imports
 
     def load(_: str) -> None:
         raise AnalysisException("[PATH_NOT_FOUND] Path does not exist: s3a://lake/old_clicks.")

@@ -11,21 +11,21 @@ from tests.golden.causes import DEAD, Cause, stand_in
 
 
 def changelog_not_written(_: Path) -> None:
-    dead = changelog.Changelog(Kafka(bootstrap=DEAD), "user_activity.changelog", "user_activity", "b1")
+    dead = changelog.ChangelogTopic(Kafka(bootstrap=DEAD), "user_activity.changelog", "user_activity", "b1")
     with mock.patch.object(changelog, "_ANSWER_S", 0.2):
         changelog.write(dead, 0, 7, [("u42", "60:1", "[100,7,1]")])
 
 
 def lake_taken_over(_: Path) -> None:
-    from leftfold.spark.lake import continues
+    from leftfold.spark.sinks.lake import continues
 
     continues("user_activity", {0: 120, 1: 80}, {0: 100, 1: 80}, {0: 110, 1: 80})
 
 
 def lake_ahead(_: Path) -> None:
-    from leftfold.spark import lake
+    from leftfold.spark.sinks import lake
 
-    admin = stand_in(partitions=lambda _: {"user_activity.changelog": 2}, end_offsets=lambda *_: {0: 10, 1: 80})
+    admin = stand_in(partitions_of=lambda _: 2, end_offsets=lambda *_: {0: 10, 1: 80})
     lake._starts(admin, "user_activity.changelog", "user_activity", {0: 120, 1: 80})
 
 

@@ -34,9 +34,9 @@ def receipt(first: int, last: int, end: int) -> Any:
 def disagreement(receipts: list[tuple[int, int, int]], committed: int, planned: int) -> Cause:
     def cause(_: Path) -> None:
         from leftfold.run.reconcile import check_receipts
-        from leftfold.spark.checkpoint import Standing
+        from leftfold.spark.checkpoint import CheckpointState
 
-        check_receipts(BUILD, Standing("id", committed, planned), [receipt(*r) for r in receipts], None)
+        check_receipts(BUILD, CheckpointState("id", committed, planned), [receipt(*r) for r in receipts], None)
 
     return cause
 
@@ -53,6 +53,15 @@ def log_overtaken(_: Path) -> None:
     check_history(BUILD, {"clicks": {0: 120, 1: 80, 2: 5}}, {"clicks": {0: 150, 1: 80, 2: 6}})
 
 
+def log_rewritten(ends: int) -> Cause:
+    def cause(_: Path) -> None:
+        from leftfold.run.reconcile import check_log
+
+        check_log(BUILD, "clicks", {0: (119, 7), 1: (80, 8)}, {0: 200, 1: ends}, {0: 7, 1: 9})
+
+    return cause
+
+
 def receipt_not_written(_: Path) -> None:
     from leftfold.kafka import receipt_log
 
@@ -62,11 +71,20 @@ def receipt_not_written(_: Path) -> None:
         log.append("user_activity/b1", [("000000000041", {})])
 
 
+def receipts_not_moved(_: Path) -> None:
+    from leftfold.run.receipt_lake import check_added
+
+    check_added(f"lake/leftfold.receipts/{BUILD}", f"{BUILD}/0123456789ab-01234567", last=86_399, end=3_599)
+
+
 def receipts_topic_missing(_: Path) -> None:
+    from confluent_kafka import KafkaError
+
     from leftfold.kafka.receipt_log import ReceiptLog
 
     log = ReceiptLog(Kafka(bootstrap=DEAD), "leftfold.receipts")
-    nothing = stand_in(topics={"leftfold.receipts": stand_in(error="unknown", partitions={})})
+    unknown = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+    nothing = stand_in(topics={"leftfold.receipts": stand_in(error=unknown, partitions={})})
     log.__dict__["_producer"] = stand_in(list_topics=lambda topic, timeout: nothing)
     log.read("user_activity/b1")
 
@@ -75,7 +93,7 @@ def repair_failed(said: str) -> Cause:
     def cause(_: Path) -> None:
         from pyspark.errors import PySparkException
 
-        from leftfold.spark.recompute import recomputing
+        from leftfold.spark.history.recompute import recomputing
 
         with recomputing(BUILD):
             raise PySparkException(said)
@@ -84,7 +102,7 @@ def repair_failed(said: str) -> Cause:
 
 
 def repair_needs_history(tmp: Path) -> None:
-    from leftfold.run.repair import history
+    from leftfold.run.reconcile import history
 
     (view,) = project(tmp, HEAD + EVENT + TOPIC + VIEW).catalog.views.values()
     admin = stand_in(
@@ -103,8 +121,11 @@ CAUSES: dict[str, Cause] = {
     "receipts-missing/between": disagreement([(0, 0, 10), (5, 5, 60)], committed=5, planned=5),
     "topic-recreated": topic_recreated,
     "log-overtaken": log_overtaken,
+    "log-rewritten": log_rewritten(200),
+    "log-rewritten/shorter": log_rewritten(50),
     "receipt-not-written": receipt_not_written,
     "not-applied/receipts": receipts_topic_missing,
+    "receipts-not-moved": receipts_not_moved,
     "repair-failed": repair_failed("[FAILED_READ_FILE] the log could not be read"),
     "repair-failed/unclear": repair_failed("leftfold-rows-not-unique:i7 SQLSTATE: P0001"),
     "lake-interval": declares(VIEW.replace("user_id)", "user_id, to=[lf.Online(), lf.Lake(every_s=0)])")),

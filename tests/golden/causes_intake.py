@@ -11,10 +11,10 @@ from unittest import mock
 from leftfold.cli.reject_verbs import _corrections
 from leftfold.fold.expressions import to_micros
 from leftfold.kafka import rejects as module
-from leftfold.kafka.rejects import Position, Rejects, RejectTopics
-from leftfold.kafka.scan import Scanned
-from leftfold.plan.companions import companions
+from leftfold.kafka.log_reader import Scanned
+from leftfold.kafka.rejects import RecordPosition, Rejects, RejectTopics
 from leftfold.plan.diff import plan
+from leftfold.plan.topics import companions
 from leftfold.settings import Kafka, Profile
 from tests import clusters
 from tests.golden.causes import DEAD, EVENT, HEAD, NOON, NOTHING, REGISTERED, TOPIC, Cause, project, stand_in
@@ -73,7 +73,7 @@ def companion_missing(tmp: Path) -> None:
 
 def unknown_position(tmp: Path) -> None:
     with mock.patch.object(module, "scan", refused):
-        rejects(tmp).find(Position(3, 4))
+        rejects(tmp).find(RecordPosition(3, 4))
 
 
 def redrive_compacted(tmp: Path) -> None:

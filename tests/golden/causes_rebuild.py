@@ -7,14 +7,13 @@ from typing import Any
 from unittest import mock
 
 from leftfold.fold.expressions import to_micros
-from leftfold.replay import moving
-from leftfold.replay.cut import check_stream
-from leftfold.run import refusals
+from leftfold.rebuild import promote
+from leftfold.rebuild.cut import check_stream
 from leftfold.store.builds import remove_rows
 from leftfold.store.layout import LedgerRow
 from leftfold.store.standings import Previous, Standing, Standings
 from tests.golden.causes import DEAD, NOON, VIEW, Cause, stand_in
-from tests.golden.causes_store import built, supervisor, view_ends
+from tests.golden.causes_store import built, store_lacks, supervisor, view_ends
 from tests.golden.causes_views import ITEMS, TABLE
 
 OLD, NEW = "0123456789ab-00000000", "ba9876543210-00000000"
@@ -38,7 +37,7 @@ def standing(
 
 def promoted(**builds: Any) -> Cause:
     def cause(_: Path) -> None:
-        moving.promote("user_activity", standing(**builds), keep=DAY)
+        promote.promote("user_activity", standing(**builds), keep=DAY)
 
     return cause
 
@@ -46,7 +45,7 @@ def promoted(**builds: Any) -> Cause:
 def rolled_back(**builds: Any) -> Cause:
     def cause(_: Path) -> None:
         with mock.patch("leftfold.clock.now_us", return_value=to_micros(NOON) + DAY):
-            moving.roll_back("user_activity", standing(**builds))
+            promote.roll_back("user_activity", standing(**builds))
 
     return cause
 
@@ -69,7 +68,7 @@ def rebuilt(*, role: str) -> Cause:
     """Of a definition that a build has already."""
 
     def cause(tmp: Path) -> None:
-        from leftfold.replay.rebuild import Rebuild, RebuildOptions
+        from leftfold.rebuild.rebuild import Rebuild, RebuildOptions
         from leftfold.settings import Spark
 
         mine = built(tmp)
@@ -84,7 +83,7 @@ def rebuilt(*, role: str) -> Cause:
 
 
 def rebuild_from(tmp: Path) -> None:
-    from leftfold.replay.rebuild import Rebuild, RebuildOptions
+    from leftfold.rebuild.rebuild import Rebuild, RebuildOptions
     from leftfold.settings import Spark
 
     since = to_micros(NOON)
@@ -96,7 +95,7 @@ def rebuild_from(tmp: Path) -> None:
 def rebuild_failed(_: Path) -> None:
     from pyspark.errors import PySparkException
 
-    from leftfold.spark.scanning import _told
+    from leftfold.spark.history.scan import _told
 
     raise _told(PySparkException("Job aborted\nCaused by: java.io.IOException: No space left on device\n at a.b(C)"))
 
@@ -111,13 +110,9 @@ def checkpoint_not_made(tmp: Path) -> None:
     checkpoint.create(session, f"{tmp}/checkpoints/user_activity/0123456789ab", "id")
 
 
-def history_lost(_: Path) -> None:
-    raise refusals.history_lost("user_activity")
-
-
 def compared(*, view: str = "user_activity", streams: str = VIEW, **builds: Any) -> Cause:
     def cause(tmp: Path) -> None:
-        from leftfold.replay.comparing import CompareOptions, Comparing
+        from leftfold.rebuild.compare import CompareOptions, Comparing
 
         running = supervisor(tmp, topics={"clicks": 6, "items": 6}, streams=streams)
         found = standing(**builds)
@@ -138,7 +133,7 @@ def _manifest(tmp: Path, streams: str) -> str:
 def table_unreadable(_: Path) -> None:
     from pyspark.errors import AnalysisException
 
-    from leftfold.spark import differences
+    from leftfold.spark.history import differences
 
     def parquet(location: str) -> Any:
         raise AnalysisException(f"[PATH_NOT_FOUND] Path does not exist: file:{location}. SQLSTATE: 42K03")
@@ -167,7 +162,7 @@ CAUSES: dict[str, Cause] = {
     "rebuild-failed": rebuild_failed,
     "rebuild-from": rebuild_from,
     "checkpoint-not-made": checkpoint_not_made,
-    "history-lost": history_lost,
+    "history-lost": store_lacks("history"),
     "history-not-closed": view_ends(failure=STOPPED),
     "nothing-to-compare": compared(staged=None),
     "not-comparable": compared(view="item", streams=ITEMS + TABLE + VIEW),

@@ -9,7 +9,7 @@ from pathlib import Path
 from unittest import mock
 
 from leftfold.render import crds, documents
-from tests.unit.render.projects import EXAMPLES, SPARK, STRIMZI, for_kubernetes
+from tests.unit.render.projects import EXAMPLES, PROFILE, SPARK, STRIMZI, for_kubernetes
 
 _SHARED = """
 class UserClicks(lf.Features, of=clicks, by=Click.user_id):
@@ -25,7 +25,20 @@ def _render(tmp: Path, *groups: tuple[str, tuple[str, ...]], profile: str | None
 
 
 def bad_profile(tmp: Path) -> None:
-    _render(tmp, profile='\n[profile.prod]\ncheckpoints = "s3a://lake/shop/checkpoints"\n')
+    _render(tmp, profile='\n[profile.prod]\ncheckpoints = "/data/checkpoints"\n')
+
+
+def not_fenced(tmp: Path) -> None:
+    _render(tmp, profile=PROFILE.replace("/shared/shop/checkpoints", "s3a://lake/shop/checkpoints"))
+
+
+def lake_not_fenced(tmp: Path) -> None:
+    app = for_kubernetes(EXAMPLES / "clickstream", tmp, PROFILE.replace("/shared/shop/lake", "s3a://lake/shop"))
+    streams = app.root / "streams.py"
+    streams.write_text(
+        streams.read_text().replace("by=Click.user_id)", "by=Click.user_id, to=[lf.Online(), lf.Lake()])")
+    )
+    app.render(SPARK)
 
 
 def view_twice(tmp: Path) -> None:
@@ -66,7 +79,9 @@ CAUSES: dict[str, Callable[[Path], None]] = {
     "bad-groups": view_twice,
     "bad-groups/group": group_twice,
     "bad-groups/name": one_name,
+    "checkpoint-not-fenced": not_fenced,
     "kubernetes-not-installed": not_installed,
+    "lake-not-fenced": lake_not_fenced,
     "manifest-differs": differs,
     "manifest-invalid": invalid,
     "profile-not-for-kubernetes": bad_profile,

@@ -12,8 +12,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from leftfold.kafka import copy
 from leftfold.kafka.copy import Copier, Log
-from leftfold.ranges import Range, Ranges
-from leftfold.replay.copying import check, copying
+from leftfold.offsets import Range, Ranges
+from leftfold.replay.copy import check, copying
 from leftfold.replay.manifest import Manifest, not_a_replay
 from leftfold.replay.replay import Replay, out_exists
 from leftfold.settings import Kafka, Profile
@@ -111,7 +111,7 @@ def recreated(tmp: Path) -> None:
 def differs(**changed: Any) -> Cause:
     def cause(_: Path) -> None:
         from leftfold.replay.replay import _differs
-        from leftfold.spark.replayed import Content
+        from leftfold.spark.history.replayed import Content
 
         found = replace(MANIFEST, digest="a07c1122a07c1122a07c1122a07c1122", **changed)
         raise _differs(MANIFEST, Content(found.records, found.outcomes, found.digest), found.columns)

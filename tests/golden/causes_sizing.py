@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from leftfold.plan.sizing import constants
-from leftfold.plan.sizing.constants import Constants
-from leftfold.plan.sizing.fit import Timed, fit
-from leftfold.plan.sizing.load import Load
-from leftfold.plan.sizing.log_size import log_lines
+from leftfold.sizing import constants
+from leftfold.sizing.constants import Constants
+from leftfold.sizing.fit import Timed, fit
+from leftfold.sizing.load import Load
+from leftfold.sizing.log_size import log_lines
 from tests.golden.causes import Cause
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -13,6 +15,7 @@ import leftfold
 from leftfold.local import cluster, endpoints, ports, process, spark_cluster
 from leftfold.local.endpoints import Endpoints, Ports
 from leftfold.local.process import Identity
+from tests.golden.causes import stand_in
 from tests.golden.causes_local import JAVA_17, WAITS, fetched, machine, script
 
 
@@ -60,9 +63,33 @@ def spark_cluster_dead(tmp: Path) -> None:
     _ = _project(tmp).spark
 
 
+def spark_died(code: int) -> Callable[[Path], None]:
+    """A process that is gone when the next call is made; tests/engine/test_poison.py kills a JVM."""
+
+    def cause(tmp: Path) -> None:
+        from py4j.protocol import Py4JNetworkError
+
+        from leftfold.spark.died import tell_of_death
+
+        def broken(_: str) -> str:
+            raise Py4JNetworkError("Answer from Java side is empty")
+
+        client = stand_in(send_command=broken)
+        ends = f"raise SystemExit({code})" if code > 0 else f"import os; os.kill(os.getpid(), {-code})"
+        gone = subprocess.Popen([sys.executable, "-c", ends])
+        gateway = stand_in(proc=gone, _gateway_client=client)
+        context = stand_in(_gateway=gateway, getConf=lambda: {"spark.driver.memory": "1g"})
+        tell_of_death(stand_in(sparkContext=context), tmp / "spark.log")
+        client.send_command("m\n")
+
+    return cause
+
+
 CAUSES: dict[str, Callable[[Path], None]] = {
     "spark-not-installed": spark_not_installed,
     "spark-failed": spark_failed,
     "spark-cluster-down": spark_cluster_down,
     "spark-cluster-down/dead": spark_cluster_dead,
+    "spark-died": spark_died(3),
+    "spark-died/killed": spark_died(-9),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import ssl
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -10,11 +11,14 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import redis
+
+from leftfold.declare.companions import companions_of
+from leftfold.declare.free import View
 from leftfold.fold.definition import LAYOUT
 from leftfold.fold.expressions import to_micros
 from leftfold.settings import Kafka, Profile
-from leftfold.spec.companions import companions_of
-from leftfold.spec.free import View
+from leftfold.store.client import connect, reaching
 from leftfold.store.layout import Build, Names, manifest
 from leftfold.store.reader import Reader
 from leftfold.store.serving import rows_of, target_of
@@ -59,6 +63,30 @@ def store(*builds: Build, layout: int = LAYOUT) -> Reader:
 
 def store_unreachable(tmp: Path) -> None:
     Reader(f"redis://:hunter2@{DEAD}/0", "").read("user_activity", [{"user_id": "u1"}], None)
+
+
+def _redis_says(error: redis.RedisError) -> None:
+    client = connect(f"redis://shop:hunter2@{DEAD}/0")
+    with reaching(client):
+        raise error
+
+
+def store_denied(tmp: Path) -> None:
+    _redis_says(redis.AuthenticationError("invalid username-password pair or user is disabled."))
+
+
+def store_full(tmp: Path) -> None:
+    _redis_says(redis.exceptions.OutOfMemoryError("command not allowed when used memory > 'maxmemory'."))
+
+
+def store_refused(tmp: Path) -> None:
+    _redis_says(redis.ResponseError("MISCONF Redis is configured to save RDB snapshots, but is unable to persist"))
+
+
+def store_tls(tmp: Path) -> None:
+    wrapped = redis.ConnectionError("Error 1 connecting to 127.0.0.1:1. [SSL: CERTIFICATE_VERIFY_FAILED]")
+    wrapped.__cause__ = ssl.SSLCertVerificationError("certificate verify failed")
+    _redis_says(wrapped)
 
 
 def view_not_built(tmp: Path) -> None:
@@ -106,8 +134,19 @@ def naive_read(tmp: Path) -> None:
 def store_holds(batch: int) -> Cause:
     def cause(tmp: Path) -> None:
         writer = BuildWriter(f"redis://{DEAD}/0", "", built(tmp))
-        writer._client = stand_in(hget=lambda key, name: str(batch))
+        writer._client = stand_in(eval=lambda *_: [batch, 0])
         writer.check(42)
+
+    return cause
+
+
+def store_lacks(what: str) -> Cause:
+    """Found when the mark of batch 42 was to move."""
+
+    def cause(tmp: Path) -> None:
+        writer = BuildWriter(f"redis://{DEAD}/0", "", built(tmp))
+        writer._client = stand_in(eval=lambda *_: [41, what.encode()])
+        writer.mark(42, [])
 
     return cause
 
@@ -116,16 +155,19 @@ def store_holds(batch: int) -> Cause:
 
 
 def supervisor(tmp: Path, *, topics: dict[str, int], streams: str = VIEW) -> Any:
-    from leftfold.run.supervisor import Engines, Options, Supervisor
+    from leftfold.run.supervisor import Engines, RunOptions, Supervisor
 
     catalog = project(tmp, HEAD + EVENT + TOPIC + streams).catalog
     engines = Engines(
         Kafka(bootstrap=DEAD),
-        stand_in(url=stand_in(get_secret_value=lambda: f"redis://{DEAD}")),
-        stand_in(partitions=lambda names: {**topics, **dict.fromkeys(companions_of(catalog) if topics else (), 6)}),
+        stand_in(address=f"redis://{DEAD}"),
+        stand_in(
+            partitions=lambda names: {**topics, **dict.fromkeys(companions_of(catalog) if topics else (), 6)},
+            width=lambda *_: 0.0,
+        ),
         stand_in(versions=lambda subject: {1: "{}"}),
     )
-    options = Options(
+    options = RunOptions(
         views=list(catalog.views),
         until_caught_up=True,
         fresh=frozenset(),
@@ -184,7 +226,17 @@ def view_ends(*, failure: str | None, swept: int = 0, streams: str = VIEW) -> Ca
 
 SPARK_SAID = (
     "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure\n"
-    "java.lang.OutOfMemoryError: Java heap space\n    at org.apache.spark.Task.run(Task.scala:1)\n"
+    "java.io.IOException: No space left on device\n    at org.apache.spark.Task.run(Task.scala:1)\n"
+)
+
+STORE_AWAY = (
+    "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure\n"
+    "redis.exceptions.ConnectionError: Error 111 connecting to 10.0.0.7:6379. Connection refused.\n"
+)
+
+BROKERS_AWAY = (
+    "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: "
+    "org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node assignment. Call: listOffsets\n"
 )
 
 STATE_GONE = (
@@ -200,6 +252,10 @@ NOT_UNIQUE = (
 CAUSES: dict[str, Cause] = {
     # The store
     "store-unreachable": store_unreachable,
+    "store-denied": store_denied,
+    "store-full": store_full,
+    "store-refused": store_refused,
+    "store-tls": store_tls,
     "view-not-built": view_not_built,
     "unknown-layout": unknown_layout,
     "feature-not-built": feature_not_built,
@@ -214,12 +270,18 @@ CAUSES: dict[str, Cause] = {
     "wrong-key/part": vector_read(user_id="u1", cart_value=31.0),
     "store-behind": store_holds(7),
     "store-ahead": store_holds(99),
+    "store-went-back": store_lacks("rows"),
+    "store-went-back/history": store_lacks("scanned"),
+    "store-went-back/redriven": store_lacks("redriven"),
+    "store-went-back/manifest": store_lacks("manifest"),
     # Running
     "not-applied": not_applied,
     "spark-missing": spark_missing,
     "already-running": already_running,
     "accepted-records-swept": view_ends(failure=None, swept=12),
     "view-failed": view_ends(failure=SPARK_SAID),
+    "store-unreachable/batch": view_ends(failure=STORE_AWAY),
+    "kafka-unreachable/batch": view_ends(failure=BROKERS_AWAY),
     "state-unreadable": view_ends(failure=STATE_GONE),
     "overtaken": view_ends(failure="[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. SQLSTATE: 40000"),
     "not-applied/companions": companions_missing,

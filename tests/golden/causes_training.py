@@ -24,7 +24,7 @@ def labels(time: str = "ts", made: tuple[str, ...] = (), **kinds: str) -> Cause:
     def cause(_: Path) -> None:
         from pyspark.sql import types
 
-        from leftfold.spark.labels import labels_of
+        from leftfold.spark.training.labels import labels_of
 
         found = {name: getattr(types, kind)() for name, kind in kinds.items()}
         labels_of(_frame(**found), stand_in(), time=time, keys={}, made=made)
@@ -34,7 +34,7 @@ def labels(time: str = "ts", made: tuple[str, ...] = (), **kinds: str) -> Cause:
 
 def given(what: Any) -> Cause:
     def cause(_: Path) -> None:
-        from leftfold.spark.labels import labels_of
+        from leftfold.spark.training.labels import labels_of
 
         labels_of(what, stand_in(), time="ts", keys={})
 
@@ -44,7 +44,7 @@ def given(what: Any) -> Cause:
 def labels_unreadable(_: Path) -> None:
     from pyspark.errors import PySparkException
 
-    from leftfold.spark.labels import labels_of
+    from leftfold.spark.training.labels import labels_of
 
     def load(path: str) -> Any:
         raise PySparkException(f"[PATH_NOT_FOUND] Path does not exist: {path}")
@@ -55,14 +55,14 @@ def labels_unreadable(_: Path) -> None:
 
 
 def asked(tmp: Path, streams: str = ALL, **options: Any) -> Any:
-    from leftfold.replay.training import Options, Project, TrainingSet, vector_of
+    from leftfold.training.sets import Project, TrainingOptions, TrainingSet, vector_of
 
     app = project(tmp, streams)
-    engines = stand_in(online=stand_in(url=stand_in(get_secret_value=lambda: "redis://127.0.0.1:1")), kafka=None)
+    engines = stand_in(online=stand_in(address="redis://127.0.0.1:1"), kafka=None)
     catalog = app.catalog
     vector = vector_of(options.pop("vector", "user_activity"), catalog)
     known = Project(catalog, Profile(name="local"), engines, "lake", lambda _: stand_in())
-    return TrainingSet(None, vector, Options("ts", **options), known)
+    return TrainingSet(None, vector, TrainingOptions("ts", **options), known)
 
 
 def option(**options: Any) -> Cause:
@@ -74,7 +74,7 @@ def option(**options: Any) -> Cause:
 
 def a_vector(of: Any) -> Cause:
     def cause(tmp: Path) -> None:
-        from leftfold.replay.training import vector_of
+        from leftfold.training.sets import vector_of
 
         vector_of(of, project(tmp, ALL + FREE).catalog)
 
@@ -88,12 +88,20 @@ def nothing_served(tmp: Path) -> None:
 
 
 def no_receipts(tmp: Path) -> None:
-    from leftfold.replay import training
+    from leftfold.training import sets as training
 
     made = asked(tmp, as_of="served")
     made.__dict__["_builds"] = {"user_activity": ("0123456789ab-01234567", None)}
-    with mock.patch.object(training, "Books", return_value=stand_in(read=list)):
+    with mock.patch.object(training, "ReceiptStore", return_value=stand_in(every=list)):
         _ = made._served
+
+
+def served_not_known(tmp: Path) -> None:
+    from leftfold.spark.training.served import Unknown
+    from leftfold.training.sets import check_known
+
+    declared = project(tmp, ALL).catalog.view("user_activity")
+    check_known(declared, "0123456789ab-01234567", [Unknown(0, 1_767_614_400_000_000, 0, 86_400)], 41)
 
 
 def view_without_history(tmp: Path) -> None:
@@ -103,7 +111,7 @@ def view_without_history(tmp: Path) -> None:
 
 
 def directory_taken(tmp: Path) -> None:
-    from leftfold.replay import training
+    from leftfold.training import sets as training
 
     with mock.patch.object(training, "exists", return_value=True):
         asked(tmp).write("sets/monday")
@@ -111,7 +119,7 @@ def directory_taken(tmp: Path) -> None:
 
 def again(manifest: dict[str, Any] | None) -> Cause:
     def cause(tmp: Path) -> None:
-        from leftfold.replay import training
+        from leftfold.training import sets as training
 
         known = stand_in(session=lambda _: None, catalog=project(tmp, ALL).catalog)
         with mock.patch.object(training, "read_manifest", return_value=manifest):
@@ -131,15 +139,15 @@ def differs(_: Path) -> None:
 
 def frozen(**what: Any) -> Cause:
     def cause(_: Path) -> None:
-        from leftfold.replay.training_topics import Past, Position
+        from leftfold.training.topics import FrozenPosition, PastReader
 
         registry = stand_in(schema=lambda _: None)
         admin = stand_in(
             start_offsets=lambda topic, partitions: {0: 150, 1: 0},
             topic_ids=lambda names: {"clicks": what.get("id", "yXo1pGmJQyK3xkqfXSjWvA")},
         )
-        past = Past(Profile(name="local"), stand_in(registry=registry, admin=admin), "lake", stand_in())
-        position = Position(
+        past = PastReader(Profile(name="local"), stand_in(registry=registry, admin=admin), "lake", stand_in())
+        position = FrozenPosition(
             "clicks", "yXo1pGmJQyK3xkqfXSjWvA", {0: 120, 1: 0}, {0: 900, 1: 700}, 0, what.get("schemas", ()), ()
         )
         source = stand_in(writer_schemas={}, archives=(), partitions=(2,))
@@ -153,7 +161,7 @@ def frozen(**what: Any) -> Cause:
 def unreadable(_: Path) -> None:
     from pyspark.errors import PySparkException
 
-    from leftfold.spark.training import kept
+    from leftfold.spark.training.assemble import kept
 
     def count() -> int:
         raise PySparkException("[KAFKA_DATA_LOSS] some data may have been lost")
@@ -176,6 +184,7 @@ CAUSES: dict[str, Cause] = {
     "unknown-view/batch": option(batch={"user_item": "batch"}),
     "nothing-served": nothing_served,
     "nothing-served/receipts": no_receipts,
+    "served-not-known": served_not_known,
     "view-without-history": view_without_history,
     "directory-taken": directory_taken,
     "no-training-set": again(None),

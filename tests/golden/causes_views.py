@@ -113,7 +113,7 @@ def declared_view(tmp: Path, *, body: str = "return clicks") -> lf.View:
 
 def planned_view(plan: Node) -> Cause:
     def cause(tmp: Path) -> None:
-        from leftfold.spark.inspect import check_view
+        from leftfold.spark.views.inspect import check_view
 
         check_view(declared_view(tmp), frame(plan))
 
@@ -122,7 +122,7 @@ def planned_view(plan: Node) -> Cause:
 
 def called_view(body: str) -> Cause:
     def cause(tmp: Path) -> None:
-        from leftfold.spark.free import _called
+        from leftfold.spark.views.free import _called
 
         _called(declared_view(tmp, body=body), stand_in())
 
@@ -133,7 +133,7 @@ def typed_view(**types: str) -> Cause:
     """A view whose function returns columns of these types."""
 
     def cause(tmp: Path) -> None:
-        from leftfold.spark.free import _check_columns
+        from leftfold.spark.views.free import _check_columns
 
         _check_columns(declared_view(tmp), types)
 
@@ -142,7 +142,7 @@ def typed_view(**types: str) -> Cause:
 
 def planned_stream(plan: Node, **types: str) -> Cause:
     def cause(tmp: Path) -> None:
-        from leftfold.spark.inspect import check_stream
+        from leftfold.spark.views.inspect import check_stream
 
         text = f"{stream_text()}{VIEW.replace('of=clicks', 'of=dear')}"
         stream = project(tmp, HEAD + EVENT + TOPIC + text).catalog.view("user_activity").reading.stream

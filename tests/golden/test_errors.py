@@ -271,7 +271,7 @@ def test_scan_refuses_what_it_cannot_read(tmp_path: Path, source: str) -> None:
 
 
 def test_scan_knows_the_whole_tree() -> None:
-    from leftfold.spec.event import UnknownFieldError
+    from leftfold.declare.event import UnknownFieldError
 
     def tree(kind: type[LeftfoldError]) -> set[str]:
         return {kind.__name__}.union(

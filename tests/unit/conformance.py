@@ -22,7 +22,7 @@ from leftfold.fold.sketches import sketch
 from leftfold.fold.values import entity_text
 from leftfold.store.layout import LIFETIME_FIELD, ROW_FIELD, Build, manifest
 from leftfold.store.layout import field as field_name
-from tests.unit.spec.declared import NOON
+from tests.unit.declare.declared import NOON
 
 AT = to_micros(NOON)
 S, M, H, D = (int(timedelta(**{unit: 1}).total_seconds() * 1e6) for unit in ("seconds", "minutes", "hours", "days"))

@@ -145,3 +145,13 @@ def test_the_committed_lock_holds_every_root() -> None:
 
 def test_usage_is_two() -> None:
     assert jars.main([]) == 2
+
+
+def test_the_plugin_that_fetches_has_a_version(shelf: Path, tmp_path: Path) -> None:
+    mvn = tmp_path / "bin" / "mvn"
+    mvn.write_text(MVN.replace("read -r pom", 'cp pom.xml "$SHELF/pom"; read -r pom'))
+    jars.ensure("s", lambda _: None)
+    assert (
+        f"<artifactId>maven-dependency-plugin</artifactId><version>{jars.PLUGIN}</version>"
+        in (shelf / "pom").read_text()
+    )

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -13,7 +15,7 @@ import pytest
 import leftfold as lf
 from leftfold.errors import DeclarationError, LeftfoldError, LocalError, ProjectError
 from leftfold.fold.definition import Definition
-from leftfold.plan.observe import ObservedStore
+from leftfold.observe.observation import ObservedStore
 from leftfold.project import find_root
 from leftfold.store.memory import MemoryInUse
 from tests import clusters
@@ -37,6 +39,56 @@ def test_the_nearest_project_upwards(make_project: MakeProject, monkeypatch: pyt
     assert find_root() == root.resolve()
     assert lf.open().root == root.resolve()
     assert lf.open(str(root)).name == "shop"
+
+
+@pytest.mark.parametrize(
+    ("owner", "user", "sudo", "taken"),
+    [
+        (1001, 1001, None, True),
+        (0, 1001, None, True),  # an image's files are root's
+        (1002, 1001, None, False),
+        (1002, 0, None, False),
+        (1002, 0, "1002", True),
+        (1002, 1001, "1002", False),  # anybody can set a variable
+    ],
+)
+def test_a_project_above_must_be_ones_own(
+    owner: int,
+    user: int,
+    sudo: str | None,
+    taken: bool,
+    make_project: MakeProject,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    root = make_project().resolve()
+    below = root / "a"
+    below.mkdir()
+    monkeypatch.setattr("os.geteuid", lambda: user)
+    monkeypatch.setattr(Path, "lstat", lambda _: SimpleNamespace(st_uid=owner))
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    if sudo is not None:
+        monkeypatch.setenv("SUDO_UID", sudo)
+    assert find_root(root) == root  # it was chosen
+    if taken:
+        assert find_root(below) == root
+    else:
+        with pytest.raises(ProjectError) as refused:
+            find_root(below)
+        assert refused.value.code == "project-not-yours"
+
+
+def test_a_link_to_ones_own_file_is_not_ones_own(make_project: MakeProject, tmp_path: Path) -> None:
+    """In a directory that all may write to, somebody may link to a file of yours, beside Python of theirs."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a link to another user")
+    mine = make_project()
+    shared = tmp_path / "shared"
+    (shared / "below").mkdir(parents=True)
+    (shared / "leftfold.toml").symlink_to(mine / "leftfold.toml")
+    os.lchown(shared / "leftfold.toml", 12_345, -1)
+    with pytest.raises(ProjectError) as refused:
+        find_root(shared / "below")
+    assert refused.value.code == "project-not-yours"
 
 
 def test_no_project(tmp_path: Path) -> None:
@@ -174,7 +226,7 @@ def test_a_view_of_a_topic_that_nobody_lists_is_a_problem(make_project: MakeProj
     (tmp_path / "elsewhere_streams.py").write_text(EVENTS)
     views = (
         f"import sys\nsys.path.append({str(tmp_path)!r})\nimport leftfold as lf\n"
-        "import importlib\nfrom leftfold.spec.collector import collecting\n"
+        "import importlib\nfrom leftfold.declare.collector import collecting\n"
         "with collecting():\n    from elsewhere_streams import Click, clicks\n\n\n"
         f"class UserActivity{VIEWS}"
     )
@@ -290,7 +342,7 @@ def test_the_memory_of_the_store_is_looked_at(
     monkeypatch.setattr("leftfold.store.builds.followed_builds", lambda *_: iter(()))
     monkeypatch.setattr("leftfold.store.builds.stored_builds", lambda *_: iter(()))
     monkeypatch.setattr("leftfold.store.memory.memory_in_use", {"redis://o": told}.__getitem__)
-    monkeypatch.setattr("leftfold.plan.observe.observe_cluster", lambda *_: clusters.seen_cluster())
+    monkeypatch.setattr("leftfold.observe.observation.observe_cluster", lambda *_: clusters.seen_cluster())
     registry = mock.Mock()
     registry.versions.return_value = {}
     app.log = (mock.Mock(), registry)

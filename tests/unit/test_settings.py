@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 import leftfold as lf
 from leftfold.errors import LeftfoldError, ProjectError
-from leftfold.settings import Kafka, Online, Profile, Registry, resolve_environment
+from leftfold.settings import Kafka, OnlineStore, Profile, Registry, group_id, resolve_environment
 from tests.unit.conftest import TOML, MakeProject
 
 SECRET = "hunter2-çé"
@@ -211,7 +211,7 @@ def texts(value: object) -> str:
 def test_secrets_are_not_in_any_text() -> None:
     kafka = sasl()
     registry = Registry.model_validate({"url": "http://r", "username": "u", "password": SECRET})
-    online = Online.model_validate({"url": f"redis://:{SECRET}@cache"})
+    online = OnlineStore.model_validate({"url": f"redis://:{SECRET}@cache"})
     profile = Profile(name="p", kafka=kafka, registry=registry, online=online)
     for value in (kafka, registry, online, profile, [profile], {"p": profile}):
         assert SECRET not in texts(value)
@@ -272,3 +272,23 @@ def test_where_metrics_are_served(address: str) -> None:
 def test_where_metrics_cannot_be_served(address: str) -> None:
     with pytest.raises(ValidationError):
         Profile(name="p", metrics=address)
+
+
+def test_groups_of_a_namespace_share_a_prefix_and_no_other_namespace_has_them() -> None:
+    assert group_id("prod", "user_activity") == "leftfold.prod.user_activity"
+    assert group_id("", "user_activity") == "leftfold.user_activity"
+    kafka = Kafka(bootstrap="b:1")
+    mine, other = kafka.of("prod").reading_group, kafka.of("prod2").reading_group
+    assert mine.startswith("leftfold.prod.")
+    assert not other.startswith("leftfold.prod.")
+    assert kafka.of("prod") != kafka  # it goes to executors and back
+    assert pickle.loads(pickle.dumps(kafka.of("prod"))).reading_group == mine
+
+
+def test_the_certificates_that_redis_is_trusted_by_are_part_of_its_address() -> None:
+    def online(url: str, ca: str | None) -> str:
+        return OnlineStore.model_validate({"url": url, "ca": ca}).address
+
+    assert online("rediss://h:1/0", None) == "rediss://h:1/0"
+    assert online("rediss://h:1/0", "/etc/a b.pem") == "rediss://h:1/0?ssl_ca_certs=/etc/a%20b.pem"
+    assert online("rediss://h:1/0?socket_timeout=2", "/ca") == "rediss://h:1/0?socket_timeout=2&ssl_ca_certs=/ca"

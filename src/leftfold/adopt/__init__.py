@@ -1,1 +1,4 @@
-"""From a topic that exists to its declaration. Reads the cluster, never writes to it."""
+"""Adopts an existing topic: makes a declaration from its schema, settings and samples.
+
+Reads the cluster and never writes to it.
+"""

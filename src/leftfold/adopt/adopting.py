@@ -1,4 +1,4 @@
-"""From what was seen of a topic to its declaration, and to what there is to tell of it."""
+"""Makes a topic's declaration, and a report for the user, from what was seen of the topic."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from typing import Literal
 from leftfold.adopt import debezium
 from leftfold.adopt.choices import Choice, Chosen, Undecided, key_choice, time_choice
 from leftfold.adopt.declaration import Declaration, class_name, rendered
-from leftfold.adopt.fields import Found, LeftOut, Shape
+from leftfold.adopt.fields import FieldShape, Found, LeftOut
 from leftfold.adopt.json_sample import moment
 from leftfold.adopt.look import Looked
-from leftfold.adopt.options import Options, options_of, seen_lines
-from leftfold.adopt.reading import Read, Row, Source, cannot, read
+from leftfold.adopt.options import TopicOptions, options_of, seen_lines
+from leftfold.adopt.reading import SampledRow, Source, TopicReading, cannot, read
+from leftfold.declare.topic_options import checked_name
 from leftfold.errors import DeclarationError
-from leftfold.errors import Source as Place
+from leftfold.errors import SourceLine as Place
 from leftfold.fold.durations import SECOND, micros
-from leftfold.spec.topic_options import checked_name
 
 _LATENESS = micros("10m", option="lateness")
 
 
 @dataclass(frozen=True)
 class Adopted:
+    """The declaration of a topic as text, and what the user should know of it."""
+
     topic: str
     event: str
     format: Literal["avro", "json"]
@@ -32,7 +34,7 @@ class Adopted:
     fields: tuple[Found, ...]
     left_out: tuple[LeftOut, ...]
     undecided: tuple[Undecided, ...]
-    sampled: int  # records
+    sampled: int  # number of records
     text: str
 
 
@@ -86,18 +88,21 @@ def _check_name(name: str) -> None:
         raise cannot(name, error.why, "ask its owner to mirror it under such a name") from error
 
 
-def _options(looked: Looked, seen: Read) -> Options:
+def _options(looked: Looked, seen: TopicReading) -> TopicOptions:
     found = options_of(looked.topic)
     if seen.wrapping != "debezium" or found.compacted:
         return found
     policy = looked.topic.configs.get("cleanup.policy", "delete")
     note = f"as the topic of rows has to be; {looked.topic.name} has cleanup.policy={policy}"
-    stamped = found.log_time_note.partition(":")[0]  # nothing is late in it
+    stamped = found.log_time_note.partition(":")[0]  # no record is late in a compacted topic
     return replace(found, compacted=True, compacted_note=note, retention=None, retention_note="", log_time_note=stamped)
 
 
-def _key(looked: Looked, seen: Read, event: str, options: Options) -> Choice:
-    """Fields that stand in something else are no fields of the topic's: whatever its key, views would not find them."""
+def _key(looked: Looked, seen: TopicReading, event: str, options: TopicOptions) -> Choice:
+    """Choose the key. It stays undecided if the fields are inside an envelope or a payload.
+
+    Views do not find such fields, whatever the key is.
+    """
     name = looked.topic.name
     if seen.wrapping == "debezium":
         return Undecided(
@@ -114,7 +119,7 @@ def _key(looked: Looked, seen: Read, event: str, options: Options) -> Choice:
     return key_choice(name, event, seen.shape, seen.rows, compacted=options.compacted)
 
 
-def _never_missing(shape: Shape, key: str) -> Shape:
+def _never_missing(shape: FieldShape, key: str) -> FieldShape:
     field = next(f for f in shape.found if f.name == key)
     if not field.optional:
         return shape
@@ -122,8 +127,8 @@ def _never_missing(shape: Shape, key: str) -> Shape:
     return shape.replacing(field.noting(note, optional=False, default=None))
 
 
-def _lateness_note(time: Choice | None, rows: Sequence[Row]) -> str:
-    """How late records of the sample are, so that a person can choose better than the default."""
+def _lateness_note(time: Choice | None, rows: Sequence[SampledRow]) -> str:
+    """A note on how late the sampled records are, so that the user can choose a better value than the default."""
     if not isinstance(time, Chosen):
         return ""
     given = ((row.log_us, row.fields.get(time.field)) for row in rows)

@@ -1,4 +1,4 @@
-"""An Avro schema as fields of an event: those that every Avro reader resolves into the event's own schema."""
+"""Converts an Avro schema into fields of an event: those that every Avro reader resolves into the event's schema."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 from fastavro import parse_schema, schemaless_reader
 from fastavro.schema import SchemaParseException, UnknownType
 
-from leftfold.adopt.fields import Field, Found, LeftOut, Shape, nameable
+from leftfold.adopt.fields import Field, FieldShape, Found, LeftOut, nameable
+from leftfold.declare.framing import HEADER_BYTES
 from leftfold.fold.values import INT64, Kind
 from leftfold.kafka.decode import UNREADABLE
-from leftfold.spec.framing import HEADER_BYTES
 
 _KINDS: dict[str, Kind] = {
     "string": "string",
@@ -25,7 +25,7 @@ _KINDS: dict[str, Kind] = {
     "boolean": "bool",
     "bytes": "bytes",
 }
-# What a number is that has a meaning beyond itself. A reader sees only the number: no reader turns it into the event's
+# Logical types of numbers, and what they count. A reader sees only the number. No reader converts it into the event's
 # microseconds, so as a datetime it would be wrong by a factor.
 _COUNTED = {
     "timestamp-millis": "milliseconds since 1970 (timestamp-millis); only timestamp-micros reads as datetime",
@@ -37,7 +37,7 @@ _COUNTED = {
     "time-millis": "milliseconds since midnight (time-millis)",
     "time-micros": "microseconds since midnight (time-micros)",
 }
-# Kafka Connect writes the meaning of a number beside it, under the name of a class.
+# Kafka Connect writes the meaning of a number next to its type, as the name of a class.
 _CONNECT_CLASS = "connect.name"
 _WHY = {
     "record": "a field is one plain value: ask its writer to flatten it into several fields",
@@ -48,11 +48,11 @@ _WHY = {
 
 
 class NotARecordError(Exception):
-    """The schema holds something that no event can be; its text says what."""
+    """The schema is not a record that an event can be made of. The error's text says why."""
 
 
 def parsed(schema: str) -> dict[str, Any]:
-    """With full names, and every name known. Raises NotARecordError."""
+    """Parse the schema of a record, with full names. Raises NotARecordError, also if a name in it is unknown."""
     try:
         read: Any = parse_schema(json.loads(schema))
     except UnknownType as error:
@@ -65,15 +65,15 @@ def parsed(schema: str) -> dict[str, Any]:
     return read
 
 
-def shape_of(schema: str) -> Shape:
+def shape_of(schema: str) -> FieldShape:
     record = parsed(schema)
     return record_shape(record, names_in(record))
 
 
-def record_shape(record: dict[str, Any], named: dict[str, Any]) -> Shape:
-    """`named` are the definitions that the record's fields may refer to."""
+def record_shape(record: dict[str, Any], named: dict[str, Any]) -> FieldShape:
+    """The shape of a parsed record. `named` holds the definitions that its fields may refer to."""
     name = record["name"].rpartition(".")[2]
-    return Shape(name, tuple(_field(f, named) for f in record["fields"]), str(record.get("doc") or ""))
+    return FieldShape(name, tuple(_field(f, named) for f in record["fields"]), str(record.get("doc") or ""))
 
 
 def names_in(schema: Any) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def names_in(schema: Any) -> dict[str, Any]:
 
 
 def values(schema: str, value: bytes) -> dict[str, Any] | None:
-    """A framed record's fields as its writer wrote them, logical types undone; None if the bytes are no such record."""
+    """The fields of a framed record, without logical types: as its writer encoded them. None if it does not decode."""
     try:
         read: Any = schemaless_reader(io.BytesIO(value[HEADER_BYTES:]), parse_schema(_bare(json.loads(schema))), None)
     except UNREADABLE:
@@ -123,7 +123,7 @@ def _field(field: dict[str, Any], named: dict[str, Any]) -> Field:
 
 
 def _plain(schema: Any, named: dict[str, Any]) -> Found | str:
-    """A field without a name, or why there is none."""
+    """A field that has no name yet, or the reason why this type cannot be declared."""
     schema = named.get(schema, schema) if isinstance(schema, str) else schema
     if isinstance(schema, list):
         return "its items may be of several types, or null, and a list is of one: ask its writer to change that"
@@ -162,7 +162,7 @@ def _word(schema: Any, named: dict[str, Any]) -> str:
 
 
 def _with_default(field: Found, default: Any) -> Found:
-    """Of use only for records of a version that lacks the field; Avro fills it in for those."""
+    """The field with its default. Avro fills it in only for records of a schema version that lacks the field."""
     if default is None:
         return field
     value = [_constant(field.kind, v) for v in default] if field.repeated else _constant(field.kind, default)
@@ -172,7 +172,7 @@ def _with_default(field: Found, default: Any) -> Found:
 
 
 def _constant(kind: Kind, default: Any) -> Any:
-    """The default in Python, or None where it has no plain spelling."""
+    """The default as a Python value; None if a declaration cannot write it."""
     match kind, default:
         case "string", str():
             return default

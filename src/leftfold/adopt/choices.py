@@ -1,4 +1,4 @@
-"""The key and the event time of an adopted topic: chosen where the records leave no doubt, else left to a person."""
+"""Chooses the key and the event time of an adopted topic. Where the records leave a doubt, the user must decide."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from leftfold.adopt.debezium import key_names
-from leftfold.adopt.fields import Found, Shape
-from leftfold.adopt.reading import Row
+from leftfold.adopt.fields import FieldShape, Found
+from leftfold.adopt.reading import SampledRow
 from leftfold.kafka.decode import schema_id_of
 
 _NAMED = 6  # candidates in a message
@@ -16,7 +16,7 @@ _NAMED = 6  # candidates in a message
 
 @dataclass(frozen=True)
 class Undecided:
-    """What a person has to decide, as an error says it."""
+    """A choice that the user must make, in the words of an error."""
 
     what: str
     why: str
@@ -25,6 +25,8 @@ class Undecided:
 
 @dataclass(frozen=True)
 class Chosen:
+    """A field that was chosen, with a note that says why."""
+
     field: str
     note: str
 
@@ -32,8 +34,8 @@ class Chosen:
 Choice = Chosen | Undecided
 
 
-def key_choice(topic: str, event: str, shape: Shape, rows: Sequence[Row], *, compacted: bool) -> Choice:
-    """The field whose text is the record's key, in all of the sample."""
+def key_choice(topic: str, event: str, shape: FieldShape, rows: Sequence[SampledRow], *, compacted: bool) -> Choice:
+    """Choose the only field whose text equals the record's key in every sampled record."""
     candidates = [f for f in shape.found if f.can_be_key]
     what = f"the key of {topic} is not decided"
     fix = _fix(
@@ -66,7 +68,7 @@ def _text(value: Any) -> bytes | None:
 
 
 def _form(keys: set[bytes | None]) -> str | None:
-    """What keys are that are not plain text."""
+    """A description of the form of keys that are not plain text; None if they are plain text."""
     some = [key for key in keys if key is not None]
     if any(schema_id_of(key) is not None for key in some):
         return "framed for a schema registry"
@@ -75,8 +77,8 @@ def _form(keys: set[bytes | None]) -> str | None:
     return None
 
 
-def time_choice(topic: str, event: str, shape: Shape) -> Choice:
-    """The one datetime that is never missing."""
+def time_choice(topic: str, event: str, shape: FieldShape) -> Choice:
+    """Choose the only datetime field that is never missing."""
     moments = [f for f in shape.found if f.can_be_time]
     never_missing = [f for f in moments if not f.optional]
     if len(never_missing) == 1:

@@ -1,7 +1,7 @@
-"""Debezium's envelope: recognised, and looked through to the row as it is after a change.
+"""Recognises Debezium's envelope, and finds the row in it as it is after a change.
 
-An event is flat, so no declaration reads the envelope itself. What is declared is the form that Debezium's own
-transformation writes: the row alone, and no value at all for a row that was deleted.
+An event is flat, so no declaration reads the envelope itself. The declaration describes the form that Debezium's own
+transformation writes: the row alone, and a tombstone (a record without a value) for a deleted row.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from leftfold.adopt import avro
-from leftfold.adopt.fields import Shape
+from leftfold.adopt.fields import FieldShape
 
 _ENVELOPE = {"before", "after", "source", "op"}
 
 
-def row_in_schema(schema: str) -> Shape | None:
-    """The row of an envelope's Avro schema; None if it is no envelope of rows."""
+def row_in_schema(schema: str) -> FieldShape | None:
+    """The shape of the row in an envelope's Avro schema; None if the schema is not an envelope of rows."""
     record = avro.parsed(schema)
     if not {f["name"] for f in record["fields"]} >= _ENVELOPE:
         return None
@@ -31,7 +31,10 @@ def row_in_schema(schema: str) -> Shape | None:
 
 
 def with_payload(record: dict[str, Any]) -> bool:
-    """Kafka Connect's JSON converter puts the schema into every record unless it is told not to."""
+    """True if the record consists of a schema and a payload.
+
+    Kafka Connect's JSON converter puts the schema into every record unless it is configured not to.
+    """
     return set(record) == {"schema", "payload"} and isinstance(record["schema"], dict | None)
 
 
@@ -40,7 +43,7 @@ def is_envelope(records: Sequence[dict[str, Any]]) -> bool:
 
 
 def key_names(key: bytes | None) -> tuple[str, ...]:
-    """The fields in a key that is an object of JSON, as Kafka Connect writes keys."""
+    """The names of the fields in a key that is a JSON object, as Kafka Connect writes keys. Empty for other keys."""
     try:
         found = json.loads((key or b"").decode())
     except (ValueError, RecursionError):
@@ -51,7 +54,7 @@ def key_names(key: bytes | None) -> tuple[str, ...]:
 
 
 def key_columns(key_schema: str | None, keys: Sequence[bytes | None]) -> tuple[str, ...]:
-    """The columns of the primary key, which is what Debezium keys its records by; none if it cannot be told."""
+    """The columns of the primary key, by which Debezium keys its records. Empty if they are not known."""
     if key_schema is not None:
         try:
             return tuple(f["name"] for f in avro.parsed(key_schema)["fields"])
@@ -61,7 +64,7 @@ def key_columns(key_schema: str | None, keys: Sequence[bytes | None]) -> tuple[s
 
 
 def advice(topic: str, columns: Sequence[str], *, json_values: bool) -> tuple[str, ...]:
-    """How a connector writes rows that a lf.Table reads, line by line."""
+    """The lines of a comment that says how to configure a connector, so that it writes rows that a lf.Table reads."""
     column = columns[0] if len(columns) == 1 else "COLUMN"
     lines = [
         f"{topic} holds Debezium's envelope (before, after, source, op), and views read flat records.",

@@ -1,4 +1,7 @@
-"""The Python text of a declaration. Everything that comes from a cluster is quoted, or a comment of one line."""
+"""Writes the Python text of a declaration.
+
+Text from a cluster becomes a checked name, a quoted literal or a comment without line breaks, so it is never code.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from leftfold.adopt.choices import Choice, Chosen
-from leftfold.adopt.fields import Found, LeftOut, Shape, hides_a_type, typed
-from leftfold.adopt.options import Options, can_say
-from leftfold.spec.rows import RESERVED
+from leftfold.adopt.fields import FieldShape, Found, LeftOut, hides_a_type, typed
+from leftfold.adopt.options import TopicOptions, can_say
+from leftfold.declare.rows import RESERVED
 
 _WIDTH = 118
 _INDENT = "    "
@@ -22,21 +25,26 @@ _DEFAULT_REPLICATION = 3
 
 @dataclass(frozen=True)
 class Declaration:
+    """Everything that the text of a declaration is written from."""
+
     topic: str
     event: str
-    shape: Shape
+    shape: FieldShape
     format: Literal["avro", "json"]
     key: Choice
     time: Choice | None  # None if compacted
-    options: Options
-    remarks: tuple[str, ...]  # what was seen
-    advice: tuple[str, ...] = ()  # what to do before it can be used
-    likely_key: str | None = None  # where `key` is undecided
+    options: TopicOptions
+    remarks: tuple[str, ...]  # what was found in the cluster
+    advice: tuple[str, ...] = ()  # what the user must do before the topic can be used
+    likely_key: str | None = None  # a guess, for when `key` is undecided
     lateness_note: str = ""
 
 
 def class_name(record: str | None, topic: str) -> str:
-    """The record's own name where Python can use it: readers of Avro may compare it."""
+    """The name of the event class: the record's own name if Python allows it, because Avro readers may compare it.
+
+    Otherwise the name is made of the words in the record's name, or else in the topic's name.
+    """
     if record is not None and record.isidentifier() and record.isascii() and not _taken(record):
         return record
     words = re.findall(r"[A-Za-z0-9]+", record or "") or re.findall(r"[A-Za-z0-9]+", topic)
@@ -97,7 +105,7 @@ def _event(declaration: Declaration) -> Iterator[str]:
 def _annotated(field: Found) -> str:
     annotation = f"{typed(field)} | None" if field.optional else typed(field)
     if hides_a_type(field.name):
-        return annotation  # an optional field needs no default to read as missing
+        return annotation  # without a default, an optional field still reads as None where it is absent
     if field.rules:
         given = ["default=None"] if field.optional else []
         return f"{annotation} = Field({', '.join([*given, *(f'{name}={limit!r}' for name, limit in field.rules)])})"
@@ -160,7 +168,7 @@ def _choice(option: str, choice: Choice, event: str) -> Iterator[str]:
 
 
 def _argument(text: str) -> Iterator[str]:
-    """A text over as many lines as it needs."""
+    """The lines of one text argument, split into as many string literals as it needs."""
     lines = textwrap.wrap(_one_line(text), _WIDTH - 20, break_long_words=False) or [""]
     for number, line in enumerate(lines, start=1):
         last = number == len(lines)
@@ -168,7 +176,7 @@ def _argument(text: str) -> Iterator[str]:
 
 
 def _table(declaration: Declaration) -> Iterator[str]:
-    """What a compacted topic is for, ready to be uncommented."""
+    """A lf.Table of a compacted topic, as comments that the user can uncomment. Empty for other topics."""
     if not declaration.options.compacted:
         return
     key = declaration.key.field if isinstance(declaration.key, Chosen) else declaration.likely_key or "KEY"
@@ -204,5 +212,5 @@ def _comments(texts: Sequence[str], indent: str = "") -> Iterator[str]:
 
 
 def _one_line(text: str) -> str:
-    """Without what could end a comment, or could not be written into a file."""
+    """The text on one line. Unprintable characters become spaces: they could end a comment or fail to be written."""
     return "".join(c if c.isprintable() else " " for c in text).rstrip()

@@ -1,4 +1,4 @@
-"""What was found in a topic's records, field by field: what can be declared, and what is left out and why."""
+"""The fields that were found in a topic's records: those that can be declared, and those that are left out and why."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from leftfold.declare.event import Event
 from leftfold.fold.values import KEY_KINDS, Kind
-from leftfold.spec.event import Event
 
-# An event's own rule for names.
+# The same rule as an event has for the names of its fields.
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-# A field of such a name with a value beside it would hide the type from the fields below it.
+# A field with such a name and a default would hide the type from the fields below it.
 _TYPE_NAMES = frozenset({"str", "int", "float", "bool", "bytes", "datetime", "list", "Field"})
 
 
 @dataclass(frozen=True)
 class Found:
-    """A field that can be declared. A `default` of None is none; an optional field reads as None where it is absent."""
+    """A field that can be declared.
+
+    If `default` is None, there is no default. An optional field reads as None where it is absent.
+    """
 
     name: str
     kind: Kind
@@ -45,6 +48,8 @@ class Found:
 
 @dataclass(frozen=True)
 class LeftOut:
+    """A field that cannot be declared, and why."""
+
     name: str
     what: str  # its type, in the words of its schema
     why: str
@@ -55,10 +60,10 @@ Field = Found | LeftOut
 
 
 @dataclass(frozen=True)
-class Shape:
+class FieldShape:
     """The fields of a record in their order."""
 
-    name: str | None  # the record's own, if it has one
+    name: str | None  # the record's own name, if it has one
     fields: tuple[Field, ...]
     doc: str = ""
 
@@ -70,13 +75,17 @@ class Shape:
     def left_out(self) -> tuple[LeftOut, ...]:
         return tuple(f for f in self.fields if isinstance(f, LeftOut))
 
-    def replacing(self, *fields: Found) -> Shape:
+    def replacing(self, *fields: Found) -> FieldShape:
         new = {f.name: f for f in fields}
         return replace(self, fields=tuple(new.get(f.name, f) for f in self.fields))
 
 
 def nameable(field: Found) -> Field:
-    """The field, if an event can have one of its name: records are read by it, so it cannot be declared as another."""
+    """The field if an event can have one of this name, else a LeftOut.
+
+    Records are read by name, so the field cannot be declared under another name. A field with the name of a type loses
+    its rules, because a declaration would write them as a default.
+    """
     name = field.name
     if keyword.iskeyword(name):
         why = "the name is a word of Python's own"
@@ -96,13 +105,13 @@ def hides_a_type(name: str) -> bool:
 
 
 def typed(field: Found) -> str:
-    """As an annotation."""
+    """The type of a field, as an annotation in Python."""
     python = {"string": "str"}.get(field.kind, field.kind)
     return f"list[{python}]" if field.repeated else python
 
 
-def merged(newest: Shape, older: Sequence[Shape]) -> Shape:
-    """The newest shape, so that records of every older one can be read too."""
+def merged(newest: FieldShape, older: Sequence[FieldShape]) -> FieldShape:
+    """The newest shape, changed so that it also reads records of every older shape."""
     fields = tuple(_readable(f, older) if isinstance(f, Found) else f for f in newest.fields)
     known = {f.name for f in newest.fields}
     gone: dict[str, Field] = {f.name: f for shape in older for f in shape.fields if f.name not in known}
@@ -113,7 +122,7 @@ def merged(newest: Shape, older: Sequence[Shape]) -> Shape:
     return replace(newest, fields=(*fields, *dropped))
 
 
-def _readable(field: Found, older: Sequence[Shape]) -> Field:
+def _readable(field: Found, older: Sequence[FieldShape]) -> Field:
     for shape in older:
         before = next((f for f in shape.fields if f.name == field.name), None)
         if before is None:
@@ -131,6 +140,6 @@ def _readable(field: Found, older: Sequence[Shape]) -> Field:
 
 
 def _promotes(written: Found, read: Found) -> bool:
-    """As Avro resolves them: of the kinds here only whole numbers read as another kind, as floats."""
+    """Return whether Avro reads the written field as the read one. Between different kinds, only int reads as float."""
     kinds = (written.kind, read.kind)
     return written.repeated == read.repeated and (written.kind == read.kind or kinds == ("int", "float"))

@@ -1,4 +1,4 @@
-"""Records of JSON as fields of an event: what a sample of them has in common, by the rules that the decoder has."""
+"""Derives the fields of an event from a sample of JSON records, by the same rules as the decoder."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from leftfold.adopt.fields import Field, Found, LeftOut, Shape, nameable, typed
+from leftfold.adopt.fields import Field, FieldShape, Found, LeftOut, nameable, typed
+from leftfold.declare.event import Event
 from leftfold.fold.values import INT64, Kind
 from leftfold.kafka.decode import json_decoder
-from leftfold.spec.event import Event
 
 _WORDS = {dict: "an object", list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
 
@@ -22,9 +22,9 @@ _LIMITS: dict[str, Callable[[Any, Any], bool]] = {
     "max_length": lambda text, limit: len(text) <= limit,
 }
 _NULL, _NOTHING = "null", ("null", "an empty list")
-# What a schema declares and a sample shows, where the first reads all that was shown.
+# Pairs of the kind in a schema and the kind in a sample. The schema's kind reads every sampled value.
 _READ_ALIKE: set[tuple[Kind, Kind]] = {("float", "int"), ("string", "datetime"), ("bytes", "string")}
-# ... and where a reader is stricter than the schema.
+# Pairs where the decoder is stricter than the schema, with the kind to declare instead and a note.
 _CORRECTED: dict[tuple[Kind, Kind], tuple[Kind, str]] = {
     ("int", "float"): ("float", "an integer by the schema, but records write it with a point"),
     ("datetime", "string"): ("string", "a date-time by the schema, but not all records have seconds and a zone"),
@@ -39,13 +39,13 @@ _as_moment = json_decoder(_Moment, ("at",))
 
 
 def moment(text: Any) -> int | None:
-    """In microseconds, if this is text that views read as a datetime."""
+    """The moment in microseconds; None if views do not read this text as a datetime."""
     read = _as_moment(json.dumps({"at": text}).encode()) if isinstance(text, str) else None
     return None if read is None else int(read["at"])
 
 
 def parsed(value: bytes) -> dict[str, Any] | None:
-    """The object of JSON that a value is, as a view reads it."""
+    """The JSON object in a value, as a view reads it; None if the value is not a JSON object."""
     try:
         found = json.loads(value.decode(), parse_constant=_refuse)
     except (ValueError, RecursionError):
@@ -57,10 +57,13 @@ def _refuse(text: str) -> Any:
     raise ValueError(f"{text} is no number of JSON")
 
 
-def shape_of(records: Sequence[dict[str, Any]]) -> Shape:
-    """A field that every record has is required, and one that is null or absent in some is optional."""
+def shape_of(records: Sequence[dict[str, Any]]) -> FieldShape:
+    """The shape of sampled records. A field that every record has is required; one that some lack is optional.
+
+    A null counts as lacking.
+    """
     names = list(dict.fromkeys(name for record in records for name in record))
-    return Shape(None, tuple(_field(name, records) for name in names))
+    return FieldShape(None, tuple(_field(name, records) for name in names))
 
 
 def _field(name: str, records: Sequence[dict[str, Any]]) -> Field:
@@ -108,8 +111,11 @@ def _why(values: Sequence[Any]) -> str:
     return "a field has one type"
 
 
-def agreed(declared: Shape, records: Sequence[dict[str, Any]]) -> Shape:
-    """The fields of a registered schema, corrected by records that do not keep to it or are read more strictly."""
+def agreed(declared: FieldShape, records: Sequence[dict[str, Any]]) -> FieldShape:
+    """The fields of a registered schema, corrected by a sample of records.
+
+    Corrected are fields whose records break the schema, and fields that views read more strictly than the schema.
+    """
     if not records:
         return declared
     seen = {f.name: f for f in shape_of(records).fields}
@@ -142,7 +148,7 @@ def _agreed(field: Found, seen: Field | None) -> Field:
 
 
 def _keeping(field: Found, records: Sequence[dict[str, Any]]) -> Found:
-    """Without the limits that records break: they would be rejected."""
+    """The field without the limits that sampled records break. With them, these records would be rejected."""
     given = [record[field.name] for record in records if record.get(field.name) is not None]
     kept = tuple((rule, limit) for rule, limit in field.rules if all(_LIMITS[rule](v, limit) for v in given))
     if kept == field.rules:

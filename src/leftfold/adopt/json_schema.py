@@ -1,4 +1,4 @@
-"""A JSON Schema as fields of an event."""
+"""Converts a JSON Schema into fields of an event."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from leftfold.adopt.fields import Field, Found, LeftOut, Shape, nameable
+from leftfold.adopt.fields import Field, FieldShape, Found, LeftOut, nameable
 from leftfold.fold.values import Kind
 
 _KINDS: dict[str, Kind] = {"string": "string", "integer": "int", "number": "float", "boolean": "bool"}
 _LENGTHS = {"minLength": "min_length", "maxLength": "max_length"}
 _BOUNDS = (("minimum", "exclusiveMinimum", ("ge", "gt")), ("maximum", "exclusiveMaximum", ("le", "lt")))
 _NESTED = "a field is one plain value: ask its writer to flatten it into several fields"
-_MOST_REFERENCES = 10  # one after the other; more is a circle
+_MOST_REFERENCES = 10  # that are followed in a row; more are taken for a cycle
 
 
 def is_json_schema(schema: str) -> bool:
-    """By its text: an Avro schema is of a type that JSON Schema does not have."""
+    """True if the schema has `properties` or the type `object`. An Avro schema has neither."""
     try:
         read = json.loads(schema)
     except ValueError:
@@ -26,13 +26,13 @@ def is_json_schema(schema: str) -> bool:
     return isinstance(read, dict) and (isinstance(read.get("properties"), dict) or read.get("type") == "object")
 
 
-def shape_of(schema: str) -> Shape:
+def shape_of(schema: str) -> FieldShape:
     read = json.loads(schema)
     required = set(read.get("required") or ())
     properties = read.get("properties") or {}
     fields = tuple(_field(name, inner, read, required=name in required) for name, inner in properties.items())
     title = read.get("title")
-    return Shape(title if isinstance(title, str) else None, fields, str(read.get("description") or ""))
+    return FieldShape(title if isinstance(title, str) else None, fields, str(read.get("description") or ""))
 
 
 def _field(name: str, schema: Any, root: dict[str, Any], *, required: bool) -> Field:
@@ -60,7 +60,7 @@ def _field(name: str, schema: Any, root: dict[str, Any], *, required: bool) -> F
 
 
 def _unwrapped(schema: Any, root: dict[str, Any]) -> tuple[dict[str, Any] | None, bool]:
-    """The schema of a single type, and whether null is allowed beside it; None if there is no single type."""
+    """The schema of the single type, and whether null is allowed too. The schema is None if there is no single type."""
     nullable = False
     for _ in range(_MOST_REFERENCES):
         if not isinstance(schema, dict):
@@ -88,7 +88,7 @@ def _unwrapped(schema: Any, root: dict[str, Any]) -> tuple[dict[str, Any] | None
 
 
 def _referred(reference: Any, root: dict[str, Any]) -> Any:
-    """Only within the schema itself."""
+    """The schema that a reference points to; None if the reference does not point into the schema itself."""
     found: Any = root if isinstance(reference, str) and reference.startswith("#/") else None
     for part in str(reference).removeprefix("#/").split("/"):
         found = found.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
@@ -118,7 +118,7 @@ def _word(schema: dict[str, Any]) -> str:
 
 
 def _with_rules(field: Found, schema: dict[str, Any]) -> Found:
-    """Limits that every view can check; the schema's own checker holds its writers to them already."""
+    """The field with the limits that every view can check. Writers who validate by the schema keep to them already."""
     rules = _limits(schema) if field.kind in ("int", "float") else {}
     if field.kind == "string":
         rules = {ours: schema[theirs] for theirs, ours in _LENGTHS.items() if type(schema.get(theirs)) is int}
@@ -133,7 +133,7 @@ def _limits(schema: dict[str, Any]) -> dict[str, int | float]:
     found: dict[str, Any] = {}
     for bound, strict, names in _BOUNDS:
         limit, beyond = schema.get(bound), schema.get(strict)
-        if isinstance(beyond, bool):  # as draft 4 has it: a word about the other one
+        if isinstance(beyond, bool):  # in draft 4 it says whether `bound` is exclusive
             found[names[beyond]] = limit
         else:
             found |= {names[0]: limit, names[1]: beyond}

@@ -1,4 +1,4 @@
-"""What there is to know of a topic before it is declared: its settings, its schemas, its newest records. Read-only."""
+"""Looks at a topic before it is declared: its settings, its schemas, its newest records. Changes nothing."""
 
 from __future__ import annotations
 
@@ -7,24 +7,26 @@ from dataclasses import dataclass, field
 from leftfold.errors import LogError
 from leftfold.kafka.admin import Admin
 from leftfold.kafka.decode import schema_id_of
+from leftfold.kafka.log_reader import Logged, LogReader
 from leftfold.kafka.observe import observe_cluster
 from leftfold.kafka.observed import ObservedTopic
-from leftfold.kafka.reading import Logged, LogReader
 from leftfold.kafka.registry import SchemaRegistry, subject_of
 from leftfold.settings import Kafka
 
-# Enough to see an optional field and to tell a key from a coincidence, and read in a second or two.
+# Enough to see an optional field and to distinguish a key from a coincidence. Reading them takes a second or two.
 RECORDS = 500
 _FEWEST_OF_A_PARTITION = 5
-_MOST_BYTES = 32 * 1_024 * 1_024  # of large records fewer are kept
+_MOST_BYTES = 32 * 1_024 * 1_024  # if records are large, fewer are kept
 
 
 @dataclass(frozen=True)
 class Looked:
+    """Everything that was seen of a topic."""
+
     topic: ObservedTopic
-    versions: dict[int, str] = field(default_factory=dict)  # schemas of its subject by id, oldest first
-    others: dict[int, str] = field(default_factory=dict)  # schemas that sampled records name beside these
-    key_schema: str | None = None  # the newest that is registered for its keys
+    versions: dict[int, str] = field(default_factory=dict)  # schemas of the topic's subject by id, oldest first
+    others: dict[int, str] = field(default_factory=dict)  # other schemas that sampled records name
+    key_schema: str | None = None  # the newest schema that is registered for the keys
     records: tuple[Logged, ...] = ()
 
 
@@ -46,7 +48,7 @@ def look(name: str, kafka: Kafka, admin: Admin, registry: SchemaRegistry) -> Loo
 
 
 def _newest(topic: ObservedTopic, kafka: Kafka) -> tuple[Logged, ...]:
-    """Of every partition about as many; with holes in the log fewer."""
+    """The newest records, about the same number from every partition. Gaps in the offsets make it fewer."""
     each = max(_FEWEST_OF_A_PARTITION, RECORDS // topic.partitions)
     ranges = {number: (max(p.start, p.end - each), p.end) for number, p in enumerate(topic.spread)}
     reader = LogReader(kafka)

@@ -1,18 +1,18 @@
-"""A topic's settings as options of its declaration."""
+"""Converts a topic's settings into options of its declaration."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from leftfold.declare.topic import LogTime
 from leftfold.fold.durations import text
 from leftfold.kafka.observed import ObservedTopic
-from leftfold.spec.topic import LogTime
 
-# Kafka's own, where a cluster does not say.
+# Kafka's default retention, for a cluster that does not report one.
 _WEEK_MS = 7 * 86_400_000
-# A declaration has no word for ever; nobody waits for the end of a hundred years.
+# A declaration cannot say "for ever". A hundred years is long enough.
 _FOR_EVER = "36500d"
-_MOST_PARTITIONS = 4_000  # what a declaration can say
+_MOST_PARTITIONS = 4_000  # the largest number that a declaration accepts
 _TOLD = (
     "cleanup.policy",
     "retention.ms",
@@ -25,8 +25,8 @@ _TOLD = (
 
 
 @dataclass(frozen=True)
-class Options:
-    """Each with what to know of it; an empty note is none."""
+class TopicOptions:
+    """The options of a declaration, most of them with a note for the user. An empty note means that there is none."""
 
     partitions: int
     replication: int
@@ -38,7 +38,7 @@ class Options:
     log_time_note: str
 
 
-def options_of(topic: ObservedTopic) -> Options:
+def options_of(topic: ObservedTopic) -> TopicOptions:
     configs = topic.configs
     policy = configs.get("cleanup.policy", "delete")
     compacted = "compact" in policy.split(",")
@@ -47,7 +47,7 @@ def options_of(topic: ObservedTopic) -> Options:
     by_broker = stamped == "LogAppendTime"
     consequence = "" if compacted else ": a producer's clock decides what is late"
     also_deleted = f"cleanup.policy={policy}: records are also deleted by age, so a table filled anew lacks old rows"
-    return Options(
+    return TopicOptions(
         partitions=topic.partitions,
         replication=topic.replication,
         compacted=compacted,
@@ -73,7 +73,7 @@ def can_say(partitions: int) -> bool:
 
 
 def seen_lines(topic: ObservedTopic) -> tuple[str, ...]:
-    """What was found, for whoever reads the declaration later."""
+    """Lines that say what was found, for later readers of the declaration."""
     copies = f"{topic.replication} replica{'' if topic.replication == 1 else 's'}"
     parts = f"{topic.partitions:,} partition{'' if topic.partitions == 1 else 's'}"
     configs = ", ".join(f"{name}={topic.configs[name]}" for name in _TOLD if name in topic.configs)

@@ -1,4 +1,4 @@
-"""How a topic's records are to be understood: by a schema they carry, by one that is registered, or by themselves."""
+"""Decides how to read a topic's records: by the schema that they name, by a registered schema, or from a sample."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any, Literal
 
 from leftfold.adopt import avro, debezium, json_sample, json_schema
 from leftfold.adopt.avro import NotARecordError
-from leftfold.adopt.fields import Shape, merged
+from leftfold.adopt.fields import FieldShape, merged
 from leftfold.adopt.look import Looked
 from leftfold.errors import LogError
 from leftfold.kafka.decode import schema_id_of
-from leftfold.kafka.reading import Logged
+from leftfold.kafka.log_reader import Logged
 
 Source = Literal["avro", "json-schema", "sample"]
 Wrapping = Literal["debezium", "connect"]
 
 
 @dataclass(frozen=True)
-class Row:
-    """A sampled record: its key as bytes, its fields as their writer wrote them."""
+class SampledRow:
+    """A sampled record: its key as bytes, and its fields as their writer wrote them."""
 
     key: bytes | None
     fields: dict[str, Any]
@@ -28,15 +28,17 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Read:
+class TopicReading:
+    """The fields of a topic's records, the sampled rows, and remarks for the user."""
+
     source: Source
-    shape: Shape
-    rows: tuple[Row, ...] = ()
+    shape: FieldShape
+    rows: tuple[SampledRow, ...] = ()
     remarks: tuple[str, ...] = ()
-    wrapping: Wrapping | None = None  # what stands around the fields, so that no declaration reads them as they are
+    wrapping: Wrapping | None = None  # the envelope around the fields, which no declaration can read
 
 
-def read(looked: Looked) -> Read:
+def read(looked: Looked) -> TopicReading:
     valued = [record for record in looked.records if record.value is not None]
     if any(_schema_id(record) is not None for record in valued):
         return _framed(looked, valued)
@@ -49,11 +51,12 @@ def _schema_id(record: Logged) -> int | None:
     return None if record.value is None else schema_id_of(record.value)
 
 
-def _framed(looked: Looked, valued: Sequence[Logged]) -> Read:
-    """Every record names its schema."""
+def _framed(looked: Looked, valued: Sequence[Logged]) -> TopicReading:
+    """Read records that name their schema by its id."""
     name = looked.topic.name
     ids = {_schema_id(record) for record in valued}
-    # A subject that no record names belongs to other times; records then follow another naming of subjects.
+    # If no record names a version of the topic's subject, the subject is out of date: the records' writer follows
+    # another naming of subjects.
     current = looked.versions if ids & looked.versions.keys() else {}
     schemas = {**looked.others, **current}
     if not schemas:
@@ -73,12 +76,15 @@ def _framed(looked: Looked, valued: Sequence[Logged]) -> Read:
     shape, row_only = understood
     if row_only:
         rows = [(record, fields["after"]) for record, fields in rows if isinstance(fields.get("after"), dict)]
-    made = tuple(Row(record.key, fields, record.log_us) for record, fields in rows)
-    return Read("avro", shape, made, tuple(remarks), "debezium" if row_only else None)
+    made = tuple(SampledRow(record.key, fields, record.log_us) for record, fields in rows)
+    return TopicReading("avro", shape, made, tuple(remarks), "debezium" if row_only else None)
 
 
-def _by_schema(name: str, schemas: dict[int, str]) -> tuple[Shape, bool]:
-    """The shape that reads them all, and whether it is of the row in Debezium's envelope."""
+def _by_schema(name: str, schemas: dict[int, str]) -> tuple[FieldShape, bool]:
+    """The shape that reads records of all these schemas, and whether it is that of the row in Debezium's envelope.
+
+    For Debezium's envelope, only the newest schema is used.
+    """
     texts = list(schemas.values())
     newest = texts[-1]
     if json_schema.is_json_schema(newest):
@@ -107,7 +113,7 @@ def _counted(looked: Looked, how: str) -> str:
     return f"{how}; {len(looked.records):,} records sampled" + (f", {deleted:,} without a value" if deleted else "")
 
 
-def _bare(looked: Looked, valued: Sequence[Logged]) -> Read:
+def _bare(looked: Looked, valued: Sequence[Logged]) -> TopicReading:
     name = looked.topic.name
     parsed = [(record, json_sample.parsed(record.value or b"")) for record in valued]
     objects = [(record, found) for record, found in parsed if found is not None]
@@ -126,21 +132,23 @@ def _bare(looked: Looked, valued: Sequence[Logged]) -> Read:
         wrapping = "debezium"
         objects = [(record, found["after"]) for record, found in objects if isinstance(found["after"], dict)]
     records = [found for _, found in objects]
-    rows = tuple(Row(record.key, found, record.log_us) for record, found in objects)
+    rows = tuple(SampledRow(record.key, found, record.log_us) for record, found in objects)
     if registered is not None and wrapping is None and json_schema.is_json_schema(registered):
         remarks[0] = _counted(looked, f"JSON, {_versions(looked, looked.versions)} of a JSON Schema")
-        return Read("json-schema", json_sample.agreed(json_schema.shape_of(registered), records), rows, tuple(remarks))
+        return TopicReading(
+            "json-schema", json_sample.agreed(json_schema.shape_of(registered), records), rows, tuple(remarks)
+        )
     if registered is not None:
         remarks.append(f"subject {name}-value has a schema that the records do not carry; it is not used")
     remarks.append(
         "a field that all sampled records have is required, and a number that was always whole is int: "
         "a record that is otherwise is rejected"
     )
-    return Read("sample", json_sample.shape_of(records), rows, tuple(remarks), wrapping)
+    return TopicReading("sample", json_sample.shape_of(records), rows, tuple(remarks), wrapping)
 
 
-def _unseen(looked: Looked) -> Read:
-    """No record to look at: only a registered schema tells anything."""
+def _unseen(looked: Looked) -> TopicReading:
+    """Read a topic without a record to look at, by its registered schema. Raises if there is none."""
     name = looked.topic.name
     if not looked.versions:
         why = "it has neither a registered schema nor a record with a value"
@@ -153,10 +161,10 @@ def _unseen(looked: Looked) -> Read:
             _counted(looked, f"JSON, {_versions(looked, looked.versions)} of a JSON Schema"),
             "views read plain JSON: records behind the five bytes of a schema registry would be rejected",
         )
-        return Read("json-schema", json_schema.shape_of(newest), remarks=remarks)
+        return TopicReading("json-schema", json_schema.shape_of(newest), remarks=remarks)
     shape, row_only = _by_schema(name, looked.versions)
     how = f"Avro, {_versions(looked, looked.versions)}, newest id {next(reversed(looked.versions))}"
-    return Read("avro", shape, remarks=(_counted(looked, how),), wrapping="debezium" if row_only else None)
+    return TopicReading("avro", shape, remarks=(_counted(looked, how),), wrapping="debezium" if row_only else None)
 
 
 def cannot(topic: str, why: str, fix: str) -> LogError:

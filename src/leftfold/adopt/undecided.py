@@ -1,4 +1,4 @@
-"""What an adopted declaration puts in the place of a choice that only a person can make."""
+"""The placeholder in an adopted declaration for a choice that only the user can make."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from leftfold.errors import DeclarationError, caller
 
 
 def undecided(what: str, why: str, fix: str) -> Any:
-    """Refuses to load: a declaration with a guess in it would load, and be wrong without a word."""
+    """Raise, so that the declaration does not load. With a guess instead, it would load and be silently wrong."""
     raise DeclarationError("undecided", what, why=why, fix=fix, source=caller())

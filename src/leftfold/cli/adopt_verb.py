@@ -1,4 +1,4 @@
-"""adopt: a declaration of a topic that is there already."""
+"""The verb adopt: writes a declaration of a topic that exists already."""
 
 from __future__ import annotations
 

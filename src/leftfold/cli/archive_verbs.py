@@ -1,4 +1,4 @@
-"""archive: what is kept of topics beside the log, a past from elsewhere, and going on after a gap."""
+"""The verb archive: shows what the lake keeps of topics, imports a past, and continues after a gap."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from leftfold.replay.archives import Archive
 
 _SPAN = re.compile(r"(\d+):(\d+)-(\d+)")
-_DAYS = 10  # a person looks at the newest; --json has them all
+_DAYS = 10  # people look at the newest; --json shows all
 
 
 @click.group()
@@ -29,10 +29,10 @@ def archive() -> None:
 @profile_option
 @json_option
 def show(topic: str | None, profile: str | None, as_json: bool) -> None:
-    """What is archived of TOPIC, or of all topics: offsets, dates, files, and where the log goes on."""
+    """Show what is archived of TOPIC, or of all topics: offsets, dates, files, and where the log continues."""
     import leftfold
 
-    with leftfold.open(profile=profile).archives() as archives:
+    with leftfold.open(profile=profile).archive() as archives:
         found = archives.show(topic)
     if as_json:
         document("archive show", archives=[one.as_json() for one in found])
@@ -87,7 +87,7 @@ def import_(
     import leftfold
 
     before = None if until is None else to_micros(until)
-    with leftfold.open(profile=profile).archives() as archives:
+    with leftfold.open(profile=profile).archive() as archives:
         done = archives.import_table(table, topic, columns=dict(columns), time=time, until=before)
     first, last = from_micros(done.first).isoformat(), from_micros(done.last).isoformat()
     logged = None if done.logged is None else from_micros(done.logged).isoformat()
@@ -113,7 +113,7 @@ def skip(topic: str, spans: tuple[str, ...], profile: str | None, as_json: bool)
     import leftfold
 
     named = dict(_span(text) for text in spans)
-    with leftfold.open(profile=profile).archives() as archives:
+    with leftfold.open(profile=profile).archive() as archives:
         archives.skip(topic, named)
     if as_json:
         document("archive skip", topic=topic, skipped={str(p): list(span) for p, span in named.items()})

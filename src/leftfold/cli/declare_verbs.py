@@ -1,4 +1,4 @@
-"""init and check: nothing here needs an engine."""
+"""The verbs init and check. Neither needs an engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people write on a command line, with one meaning in every verb: a moment, a duration, a pair of names."""
+"""Types of command-line values, with one meaning in every verb: a moment, a duration, a pair of names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 
 class Moment(click.ParamType[datetime]):
-    """ISO 8601; UTC unless it says so."""
+    """A moment in ISO 8601. It is in UTC unless it names another time zone."""
 
     name = "MOMENT"
 
@@ -21,8 +21,8 @@ class Moment(click.ParamType[datetime]):
         return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
-class Span(click.ParamType[int]):
-    """A duration as declarations write it, in microseconds."""
+class TimeSpan(click.ParamType[int]):
+    """A duration in the syntax of declarations, converted to microseconds."""
 
     name = "DURATION"
 

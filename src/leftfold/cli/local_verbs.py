@@ -1,6 +1,6 @@
-"""The verbs of the local cluster: up, down, status, logs, reset, doctor. Thin: they call leftfold.local and print.
+"""The verbs of the local cluster: up, down, status, logs, reset, doctor. They call leftfold.local and print the result.
 
-With --json, one versioned document on stdout and nothing else there; what people read goes to stderr.
+With --json, stdout gets one versioned document and nothing else. Output for people goes to stderr, except log lines.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _root() -> Path:
 
 @contextmanager
 def _progress(title: str) -> Iterator[Callable[[str], None]]:
-    """A spinner on a terminal, plain lines elsewhere; every line stays readable afterwards."""
+    """Show progress with a spinner on a terminal, and as plain lines elsewhere. Every line stays on the screen."""
     console = people()
 
     def say(line: str) -> None:
@@ -51,7 +51,7 @@ def _progress(title: str) -> Iterator[Callable[[str], None]]:
 @click.option("--brokers", type=click.Choice(["1", "3"]), help="How many brokers a new cluster gets; 3 unless told.")
 @click.option(
     "--spark-workers",
-    type=click.IntRange(0, 8),  # the most that leftfold.local starts; a test compares the two
+    type=click.IntRange(0, 8),  # leftfold.local.spark_cluster.MOST_WORKERS; a test compares the two
     help="Also a Spark cluster of so many workers; remembered, and 0 ends it. None unless told.",
 )
 @json_option
@@ -109,7 +109,7 @@ def status(as_json: bool) -> None:
     from leftfold.local import cluster
 
     seen = cluster.status(_root())
-    views = leftfold.open(profile="local").view_statuses() if seen["state"] != "down" else []
+    views = leftfold.open(profile="local").status() if seen["state"] != "down" else []
     if as_json:
         document("status", cluster=seen, views=[view.as_json() for view in views])
         return
@@ -181,7 +181,7 @@ def doctor(as_json: bool) -> None:
 
     try:
         root: Path | None = _root()
-    except ProjectError:  # the machine can be checked from anywhere
+    except ProjectError:  # the checks of the machine need no project
         root = None
     checks = examine(root)
     wrong = [check for check in checks if check.verdict == "wrong"]

@@ -1,15 +1,15 @@
-"""The command line. Thin: each verb calls one method of the project and prints what it did and what comes next."""
+"""The command line. It is thin: each verb calls one method of the project, then prints the result and the next step."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import traceback
-from pathlib import Path
 
 import click
 
-from leftfold import __version__, clock
+from leftfold import __version__, clock, private
 from leftfold.cli.adopt_verb import adopt
 from leftfold.cli.archive_verbs import archive
 from leftfold.cli.declare_verbs import check, init
@@ -24,13 +24,14 @@ from leftfold.cli.replay_verb import replay
 from leftfold.cli.training_verb import training_set
 from leftfold.cli.view_verbs import get, run
 from leftfold.cli.why_verb import why
-from leftfold.errors import LeftfoldError
+from leftfold.errors import LeftfoldError, ProjectError
+from leftfold.project import find_root
 
 INTERRUPTED = 130
 
 
 class _Verbs(click.Group):
-    """Lists verbs in the order in which a person meets them."""
+    """Lists verbs in the order in which a user meets them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -71,12 +72,12 @@ def main() -> None:
     try:
         cli.main(standalone_mode=False)
     except LeftfoldError as error:
-        _keep_trace()
+        _keep_trace(error)
         if as_json:
             document(_verb(), error=error.as_json())
         else:
             say(str(error))
-        sys.exit(1)
+        sys.exit(INTERRUPTED if isinstance(error.__cause__, KeyboardInterrupt) else 1)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
@@ -89,12 +90,16 @@ def _verb() -> str:
     return next((a for a in sys.argv[1:] if a in cli.commands), "leftfold")
 
 
-def _keep_trace() -> None:
-    """A person gets the message; whoever digs gets the stack trace, in the project's log directory."""
-    root = next((d for d in (Path.cwd(), *Path.cwd().parents) if (d / "leftfold.toml").is_file()), None)
-    if root is None or not os.access(root, os.W_OK):
+def _keep_trace(error: LeftfoldError) -> None:
+    """Write the error's details and stack trace to the project's log directory. The terminal shows only the message."""
+    try:
+        root = find_root()
+    except ProjectError:  # there is no project, or it belongs to another user
         return
-    log = root / ".leftfold" / "logs" / "errors.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
+    if not os.access(root, os.W_OK):
+        return
+    log = private.directory(root / private.STATE / "logs") / "errors.log"
     with log.open("a", encoding="utf-8") as file:
         file.write(f"--- {clock.now().isoformat()} {' '.join(sys.argv[1:])}\n{traceback.format_exc()}\n")
+        if error.details:
+            file.write(f"{json.dumps(error.details)}\n")

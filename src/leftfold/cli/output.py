@@ -1,4 +1,4 @@
-"""What every verb prints, and where: people read stderr, programs read one versioned document on stdout."""
+"""The output of every verb: people read stderr, and programs read one versioned document on stdout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person can say to a plan: of the load, of outages. Each is `NAME=NUMBER` or a duration."""
+"""Options of a plan: the expected load, and outages. Each value is `NAME=NUMBER`, a number or a duration."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from leftfold.cli.given import Span
+from leftfold.cli.given import TimeSpan
 
 if TYPE_CHECKING:
-    from leftfold.plan.asked import Asked
-    from leftfold.project import App
+    from leftfold.app import App
+    from leftfold.plan.diff import PlanOptions
 
 _SCALES = {"k": 1e3, "m": 1e6, "g": 1e9}
 
 
 class Amount(click.ParamType[tuple[str, float]]):
-    """CLICKS=20k: a declared name and a number, in thousands, millions or billions."""
+    """A declared name and a number, as in clicks=20k. The suffixes k, m and g mean thousand, million and billion."""
 
     name = "NAME=NUMBER"
 
@@ -34,7 +34,7 @@ class Amount(click.ParamType[tuple[str, float]]):
 
 
 def load_options(verb: Callable[..., None]) -> Callable[..., None]:
-    """They reach the verb as `rates`, `sizes`, `keys`, `consumer_rate`, `catch_up` and `downtime`."""
+    """Add the load options to a verb, as `rates`, `sizes`, `keys`, `consumer_rate`, `catch_up` and `downtime`."""
     for option in reversed(
         (
             click.option("--rate", "rates", type=Amount(), multiple=True, help="Records/s of a topic, in its peak."),
@@ -45,8 +45,8 @@ def load_options(verb: Callable[..., None]) -> Callable[..., None]:
                 type=click.FloatRange(min=0, min_open=True),
                 help="Records/s that one consumer handles.  [default: 50000]",
             ),
-            click.option("--catch-up", type=Span(), help="How soon an outage of 1h is caught up.  [default: 1h]"),
-            click.option("--downtime", type=Span(), help="The longest outage to survive.  [default: 3d]"),
+            click.option("--catch-up", type=TimeSpan(), help="How soon an outage of 1h is caught up.  [default: 1h]"),
+            click.option("--downtime", type=TimeSpan(), help="The longest outage to survive.  [default: 3d]"),
         )
     ):
         verb = option(verb)
@@ -62,14 +62,14 @@ def asked(
     consumer_rate: float | None = None,
     catch_up: int | None = None,
     downtime: int | None = None,
-) -> Asked:
-    from leftfold.plan.asked import Asked
+) -> PlanOptions:
+    from leftfold.plan.diff import PlanOptions
 
     _known("--rate", rates, app.catalog.topics)
     _known("--bytes", sizes, app.catalog.topics)
     _known("--keys", keys, [*app.catalog.topics, *app.catalog.views])
-    usual = Asked()
-    return Asked(
+    usual = PlanOptions()
+    return PlanOptions(
         downtime=usual.downtime if downtime is None else downtime,
         rates=dict(rates),
         sizes=dict(sizes),

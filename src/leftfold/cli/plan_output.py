@@ -1,4 +1,4 @@
-"""A plan as people read it, from what is done to what it is worth; and as one document."""
+"""Prints a plan for people, from its steps to its guarantees, and converts it into one JSON document."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from leftfold.cli.output import say
 
 if TYPE_CHECKING:
-    from leftfold.plan.guarantees import Guarantee
-    from leftfold.plan.hazards.hazard import Hazard
+    from leftfold.declare.guarantees import Guarantee
+    from leftfold.hazards.hazard import Hazard
     from leftfold.plan.steps import Plan, Step
 
 
@@ -25,7 +25,7 @@ def show_steps(made: Plan, profile: str) -> None:
 
 
 def show_changes(made: Plan) -> None:
-    """Nothing of views is applied."""
+    """Show which views change. `apply` does not build them; `leftfold run` does."""
     changed = [change for change in made.changes if change.verdict != "continues"]
     if changed:
         say("views, built by leftfold run:")
@@ -39,7 +39,7 @@ def show_hazards(hazards: Iterable[Hazard]) -> None:
 
 
 def count_of(hazards: Sequence[Hazard]) -> str:
-    from leftfold.plan.hazards.wording import counted
+    from leftfold.units import counted
 
     dangers = sum(hazard.level == "danger" for hazard in hazards)
     return f"{counted(dangers, 'danger')}, {counted(len(hazards) - dangers, 'warning')}"
@@ -57,7 +57,7 @@ def show_sizing(made: Plan, *, arithmetic: bool) -> None:
 
 
 def show_guarantees(promised: Sequence[Guarantee]) -> None:
-    """What several views are promised under the same conditions is told once."""
+    """Show the guarantees. Views with the same store, guarantee and conditions share one entry."""
     told: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
     for one in promised:
         told.setdefault((one.sink, one.promise.guarantee, one.conditions), []).append(one.view)

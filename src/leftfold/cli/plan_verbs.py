@@ -1,4 +1,4 @@
-"""plan and apply: what would change and what could go wrong, before anything is touched; then exactly that."""
+"""The verbs plan and apply. plan shows what would change and what could go wrong; apply does exactly what it shows."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from leftfold.cli.plan_output import (
 )
 
 if TYPE_CHECKING:
+    from leftfold.app import App
     from leftfold.plan.steps import DeleteTopic, Plan
-    from leftfold.project import App
 
 HAS_CHANGES = 3
 
@@ -69,8 +69,8 @@ def plan(
             raise click.UsageError("--cluster looks, and plans nothing: of the other options it takes --downtime")
         _look_at_cluster(bootstrap, profile, downtime, as_json=as_json)
         return
+    from leftfold.declare.guarantees import guarantees
     from leftfold.plan import saved
-    from leftfold.plan.guarantees import guarantees
 
     app = leftfold.open(profile=profile)
     if probe:
@@ -136,23 +136,14 @@ def apply(file: Path | None, yes: bool, delete: tuple[str, ...], profile: str | 
 
 def _look_at_cluster(bootstrap: str | None, profile: str | None, downtime: int | None, *, as_json: bool) -> None:
     import leftfold
-    from leftfold.kafka.admin import Admin
-    from leftfold.kafka.observe import observe_cluster, watch_groups
-    from leftfold.plan.hazards.every import hazards
-    from leftfold.plan.hazards.facts import DOWNTIME, Facts
-    from leftfold.plan.hazards.wording import counted
-    from leftfold.plan.observe import Observed
-    from leftfold.plan.sampling import take_samples, worth_a_sample
-    from leftfold.settings import Kafka, Profile
-    from leftfold.spec.catalog import Catalog
+    from leftfold.hazards.cluster_review import review_cluster
+    from leftfold.hazards.hazard import DOWNTIME
+    from leftfold.settings import Kafka
+    from leftfold.units import counted
 
     kafka = Kafka(bootstrap=bootstrap) if bootstrap else leftfold.open(profile=profile).kafka
-    admin = Admin(kafka)
-    seen = observe_cluster(admin, kafka)
-    samples = take_samples(admin, kafka, worth_a_sample(seen))
-    seen = watch_groups(admin, kafka, seen)  # after the samples, whose time is part of its waiting
-    observed = Observed(seen, {}, samples=samples)
-    found = hazards(Facts(observed, Catalog({}, {}, {}), Profile(name="cluster"), downtime or DOWNTIME))
+    review = review_cluster(kafka, downtime=downtime or DOWNTIME)
+    seen, samples, found = review.cluster, review.sampled, review.hazards
     partitions = sum(topic.partitions for topic in seen.topics.values())
     if as_json:
         document(
@@ -186,7 +177,10 @@ def _made(app: App, file: Path | None, delete: Sequence[str]) -> Plan:
 
 
 def _agreed(made: Plan, app: App, *, yes: bool, typed: Sequence[str]) -> bool:
-    """A topic is deleted only if its name was typed: as --delete NAME, or when asked for."""
+    """Return whether the user agrees to the plan. A topic is deleted only if the user typed its name.
+
+    The name is typed as --delete NAME, or as the answer to a question.
+    """
     from leftfold.plan.steps import DeleteTopic
 
     for step in made.steps:

@@ -1,4 +1,4 @@
-"""rebuild, compare, promote and rollback: a second build of a view, and moving readers."""
+"""The verbs rebuild, compare, promote and rollback: make a second build of a view, and move readers to it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from leftfold import clock
-from leftfold.cli.given import Moment, Pair, Span
+from leftfold.cli.given import Moment, Pair, TimeSpan
 from leftfold.cli.output import VERSION, document, json_option, next_step, profile_option, say
 from leftfold.cli.view_verbs import SYMBOLS, end_after_the_batch
 from leftfold.fold.expressions import from_micros
 
 if TYPE_CHECKING:
-    from leftfold.replay.comparing import Comparison
+    from leftfold.rebuild.compare import Comparison
     from leftfold.run.progress import Progress
     from leftfold.store.standings import Standing
 
@@ -89,7 +89,7 @@ def _doing(progress: Progress) -> str:
 
 
 def _json_lines() -> Callable[[Progress], None]:
-    """One line for every batch, and for every change of what history has been read."""
+    """Print one line for every batch, and one whenever more of the history has been read."""
     seen: list[tuple[Any, ...]] = [()]
 
     def look(progress: Progress) -> None:
@@ -157,7 +157,7 @@ def _show(found: Comparison) -> None:
 
 @click.command()
 @click.argument("view")
-@click.option("--keep", type=Span(), default="24h", show_default=True, help="How long rollback is possible.")
+@click.option("--keep", type=TimeSpan(), default="24h", show_default=True, help="How long rollback is possible.")
 @click.option("--behind", type=click.IntRange(min=0), help="Accept a build that is so many records behind.")
 @profile_option
 @json_option

@@ -1,4 +1,4 @@
-"""rejects: what a topic's intake did not accept, and re-driving it."""
+"""The verb rejects: shows the records that a topic's intake did not accept, and re-drives them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from leftfold.errors import DeclarationError
 from leftfold.fold.expressions import from_micros
 
 if TYPE_CHECKING:
-    from leftfold.kafka.rejects import Entry, Position, Redriven
+    from leftfold.kafka.rejects import Entry, RecordPosition, Redriven
 
-_NAMED_REFUSALS = 20  # a person reads a screen; --json has them all
+_NAMED_REFUSALS = 20  # fits a screen; --json shows all
 
 
 @click.group()
@@ -35,7 +35,7 @@ def rejects() -> None:
 @profile_option
 @json_option
 def list_rejects(topic: str, late: bool, everything: bool, limit: int, profile: str | None, as_json: bool) -> None:
-    """How many records of TOPIC were refused, for which reasons, and where they are."""
+    """Count the rejected records of TOPIC by reason, and show where they are."""
     import leftfold
 
     found = leftfold.open(profile=profile).rejects(topic).entries(late=late)
@@ -136,8 +136,8 @@ def _tell(topic: str, done: Redriven) -> None:
         next_step("leftfold status")
 
 
-def _corrections(topic: str, file: IO[bytes]) -> dict[Position, str]:
-    corrections: dict[Position, str] = {}
+def _corrections(topic: str, file: IO[bytes]) -> dict[RecordPosition, str]:
+    corrections: dict[RecordPosition, str] = {}
     for number, line in enumerate(file, 1):
         if not line.strip():
             continue
@@ -157,21 +157,21 @@ def _corrections(topic: str, file: IO[bytes]) -> dict[Position, str]:
     return corrections
 
 
-def _position(text: str) -> Position:
+def _position(text: str) -> RecordPosition:
     position = _parsed(text)
     if position is None:
         raise click.UsageError(f"{text!r} is no position: write PARTITION/OFFSET, for example 0/17")
     return position
 
 
-def _parsed(text: Any) -> Position | None:
-    from leftfold.kafka.rejects import Position
+def _parsed(text: Any) -> RecordPosition | None:
+    from leftfold.kafka.rejects import RecordPosition
 
-    return Position.parse(text) if isinstance(text, str) else None
+    return RecordPosition.parse(text) if isinstance(text, str) else None
 
 
 def _kind(reason: str) -> str:
-    """By how much differs from record to record."""
+    """The reason without its number of seconds, which differs from record to record."""
     return re.sub(r" by \d+ s$", "", reason)
 
 
@@ -189,5 +189,5 @@ def _described(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _texts(positions: Sequence[Position]) -> list[str]:
+def _texts(positions: Sequence[RecordPosition]) -> list[str]:
     return [str(p) for p in positions]

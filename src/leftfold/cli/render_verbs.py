@@ -1,4 +1,4 @@
-"""render: the project as Kubernetes manifests."""
+"""The verb render: writes the project as Kubernetes manifests."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import click
 from leftfold.cli.output import document, json_option, next_step, profile_option, say
 
 if TYPE_CHECKING:
-    from leftfold.project import App
+    from leftfold.app import App
     from leftfold.render.documents import Manifest
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _of_form(what: str, pattern: str) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
-    """Kubernetes would find a wrong one too, but only when a pod is started."""
+    """A callback that checks an option's form. Kubernetes checks it too, but only when it starts a pod."""
 
     def checked(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
         if value is not None and not re.fullmatch(pattern, value):
@@ -30,6 +30,7 @@ def _of_form(what: str, pattern: str) -> Callable[[click.Context, click.Paramete
 
 
 _NAME = _of_form("name for Kubernetes", r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_CLASS = _of_form("name of a storage class", r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _SIZE = _of_form("size such as 100Gi", r"[1-9][0-9]*(Mi|Gi|Ti)")
 _CPU = _of_form("number of cores such as 2 or 500m", r"[1-9][0-9]*m?")
 _HEAP = _of_form("memory such as 4g or 512m", r"[1-9][0-9]*[mg]")
@@ -118,6 +119,12 @@ def strimzi(
 @click.option(
     "--directory", callback=_PATH, default="/project", show_default=True, help="Of leftfold.toml in the image."
 )
+@click.option(
+    "--shared", callback=_PATH, default="/shared", show_default=True, help="Where pods have the volume of checkpoints."
+)
+@click.option("--claim", callback=_NAME, help="Of that volume, if there is one already. [default: one is rendered]")
+@click.option("--claim-size", callback=_SIZE, default="20Gi", show_default=True, help="Of the claim that is rendered.")
+@click.option("--storage-class", callback=_CLASS, help="Of it; it must allow ReadWriteMany. [default: the cluster's]")
 @click.option("--executors", type=_COUNT, default=2, show_default=True, help="Of each application.")
 @click.option("--executor-cores", type=_COUNT, default=2, show_default=True, help="Of each executor.")
 @click.option("--executor-memory", callback=_HEAP, default="4g", show_default=True, help="Heap of each executor.")
@@ -133,6 +140,10 @@ def spark(
     secret: str | None,
     ca_secret: str | None,
     directory: str,
+    shared: str,
+    claim: str | None,
+    claim_size: str,
+    storage_class: str | None,
     executors: int,
     executor_cores: int,
     executor_memory: str,
@@ -156,6 +167,10 @@ def spark(
         groups=groups,
         ca_secret=ca_secret,
         directory=directory,
+        shared=shared,
+        claim=claim,
+        claim_size=claim_size,
+        storage_class=storage_class,
         executors=executors,
         executor_cores=executor_cores,
         executor_memory_mi=_mebibytes(executor_memory),
@@ -167,8 +182,9 @@ def spark(
 
 
 def _opened(profile: str | None) -> tuple[App, str]:
-    """The project, and its name as Kubernetes takes it. Whoever renders need not have the secrets."""
-    from leftfold.project import App, find_root
+    """The project, and its name in a form that Kubernetes accepts. The secrets of the profile are not needed."""
+    from leftfold.app import App
+    from leftfold.project import find_root
     from leftfold.render.names import label_name
 
     app = App(find_root(), profile, secrets=False)

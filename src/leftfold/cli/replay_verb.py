@@ -1,4 +1,4 @@
-"""replay: a range of a topic read again, to files or to another topic."""
+"""The verb replay: reads a range of a topic again, into files or into another topic."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from leftfold.cli.given import Moment
 from leftfold.cli.output import document, json_option, next_step, people, profile_option, say
 
 if TYPE_CHECKING:
-    from leftfold.project import App
-    from leftfold.ranges import Ranges
+    from leftfold.app import App
+    from leftfold.offsets import Ranges
 
-# Where there is no terminal to redraw, a line every so often.
+# Without a terminal there is no bar to redraw, so a line is printed at this interval.
 _LINE_EVERY_S = 10.0
 _FROM = "Only from the first record logged then or later (ISO 8601; UTC unless it says so)."
 _TO = "Only up to the first record logged then or later, without it."
@@ -64,7 +64,7 @@ def replay(
     if start is not None and end is not None and start >= end:
         raise click.UsageError("--from must be before --to")
     app = leftfold.open(profile=profile)
-    app.catalog.topic(topic)  # a name that is not declared is said to be that, before anything is asked
+    app.catalog.topic(topic)  # reports an undeclared name before any engine is asked
     if into is not None:
         _copy(app, topic, into, start, end, follow=follow, as_json=as_json)
     elif out is not None:
@@ -75,7 +75,7 @@ def replay(
 
 
 def _location(given: str) -> str:
-    """Of a file system that Spark knows by its scheme, or a directory here."""
+    """The given location: a URL that Spark resolves by its scheme, or an absolute local path."""
     return given.rstrip("/") if "://" in given else str(Path(given).absolute())
 
 
@@ -143,7 +143,7 @@ def _copy(
 
 
 def _request(stop: threading.Event) -> Callable[[int, object], None]:
-    """The first signal is a request, the second is meant at once."""
+    """A signal handler. The first signal requests a stop; the second ends the process at once."""
 
     def request(number: int, _: object) -> None:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
@@ -168,7 +168,7 @@ def _say_ranges(ranges: Ranges) -> None:
 
 @contextmanager
 def _watched(title: str, noun: str, *, as_json: bool) -> Iterator[Callable[[int, int | None], None]]:
-    """A bar on a terminal, else a line now and then, which with --json is a document."""
+    """Show progress as a bar on a terminal, else as a line every 10 s. With --json, each line is a document."""
     console = people()
     columns = [TextColumn(title), BarColumn(), MofNCompleteColumn(), TextColumn(noun), TimeRemainingColumn()]
     bar = Progress(*columns, console=console, disable=as_json or not console.is_terminal, transient=True)

@@ -1,4 +1,4 @@
-"""training-set: labels with the features that were known at their moments."""
+"""The verb training-set: a point-in-time join of labels with the features that were known at their moments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from leftfold.cli.output import document, json_option, next_step, people, profil
 from leftfold.errors import RunError
 
 if TYPE_CHECKING:
-    from leftfold.replay.report import Report
+    from leftfold.training.report import Report
 
 
 @click.command("training-set")

@@ -1,4 +1,4 @@
-"""run and get: views at work."""
+"""The verbs run and get: run views, and read their values."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.console import Group
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 
 from leftfold import clock
@@ -33,7 +35,7 @@ SYMBOLS = {
     "failed": "✗",
 }
 _KINDS = ("views", "helpers")
-# Where there is no terminal to redraw, a line every so often.
+# Without a terminal there is no table to redraw, so lines are printed at this interval.
 _LINE_EVERY_S = 10.0
 
 
@@ -103,7 +105,7 @@ def _metrics(address: str | None, progress: Callable[[], Sequence[Progress]]) ->
 
 
 def end_after_the_batch(stop: Callable[[], None]) -> None:
-    """The first SIGTERM or Ctrl-C is a request, the second is meant at once."""
+    """Handle SIGTERM and Ctrl-C. The first signal requests a stop; the second ends the process at once."""
 
     def request(number: int, _: object) -> None:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
@@ -118,7 +120,14 @@ def _with_table(supervise: Callable[[Callable[[list[Progress]], None]], list[Pro
     if not console.is_terminal:
         return supervise(_plain_lines())
     with Live(console=console, refresh_per_second=4, transient=True) as live:
-        return supervise(lambda progress: live.update(_table(progress)))
+        return supervise(lambda progress: live.update(Group(_table(progress), *_troubles(progress))))
+
+
+def _troubles(progress: Sequence[Progress]) -> Iterator[str]:
+    """The reason of each view that waits after a failure or has failed."""
+    for p in progress:
+        if p.error is not None:
+            yield escape(f"{SYMBOLS[p.state]} {p.view}: {_doing(p)}")
 
 
 def _table(progress: Sequence[Progress]) -> Table:
@@ -156,15 +165,15 @@ def _plain_lines() -> Callable[[list[Progress]], None]:
         if clock.monotonic() - said["at"] >= _LINE_EVERY_S:
             said["at"] = clock.monotonic()
             for p in progress:
-                if p.kind == "view" or p.state == "waiting":
+                if p.kind == "view" or p.error is not None:
                     say(f"  {SYMBOLS[p.state]} {p.view}: {_doing(p)}")
 
     return look
 
 
 def _doing(p: Progress) -> str:
-    if p.state == "waiting" and p.error is not None:
-        return f"failed, and tries again in a while: {p.error.what}"
+    if p.error is not None:
+        return f"{_tries(p)}: {p.error.what}: {p.error.why}"
     if p.state == "repairing":
         return "its store has lost data, which is computed again from the log"
     if p.last is None:
@@ -172,16 +181,29 @@ def _doing(p: Progress) -> str:
     return f"{p.records()['accepted']:,} accepted, {_number(p.lag, ',.0f')} records behind"
 
 
+def _tries(p: Progress) -> str:
+    """Describe the failures of a view so far. This is a snapshot: the view may run again by now."""
+    failing = p.failing
+    if failing is None or p.state == "failed":
+        return "failed for good"
+    times = "once" if failing.tries == 1 else f"{failing.tries} times"
+    since = f"{datetime.fromtimestamp(failing.since, UTC):%H:%M:%S} UTC"
+    return f"failed {times} since {since}, tries again in {failing.next_try_s:.0f} s"
+
+
 def _json_lines() -> Callable[[list[Progress]], None]:
-    """One line for every batch that was applied, and one when the view has caught up."""
-    seen: dict[str, tuple[int, bool]] = {}
+    """Print one line for every applied batch, one when a view has caught up, and one for every failure."""
+    seen: dict[tuple[str, str], object] = {}
+
+    def tell(event: str, p: Progress, now: object) -> None:
+        if now is not None and seen.get((event, p.view)) != now:
+            seen[event, p.view] = now
+            click.echo(json.dumps({"version": VERSION, "verb": "run", "event": event, **p.as_json()}))
 
     def look(progress: list[Progress]) -> None:
         for p in progress:
-            now = (p.last.number, p.lag == 0) if p.last else None
-            if now is not None and seen.get(p.view) != now:
-                seen[p.view] = now
-                click.echo(json.dumps({"version": VERSION, "verb": "run", "event": "batch", **p.as_json()}))
+            tell("batch", p, (p.last.number, p.lag == 0) if p.last else None)
+            tell("failure", p, (p.state, p.restarts) if p.error is not None else None)
 
     return look
 
@@ -204,9 +226,12 @@ def _did(p: Progress, seconds: float) -> str:
     batches = "1 batch" if p.batches == 1 else f"{p.batches} batches"
     repaired = "" if not p.repairs else "; a store that had lost data was filled again from the log"
     pending = "" if not p.pending else f"; {p.pending:,} re-driven records wait for their tiles to close"
+    beyond = (
+        f"; {p.beyond:,} re-driven records have no effect: the log lost the rest of their tiles" if p.beyond else ""
+    )
     return (
         f": {counts['accepted']:,} records accepted{rest}; {p.tiles:,} tiles written in {batches}, "
-        f"{seconds:.1f} s{repaired}{pending}"
+        f"{seconds:.1f} s{repaired}{pending}{beyond}"
     )
 
 
@@ -242,7 +267,10 @@ def get(view: str, key: tuple[str, ...], profile: str | None, as_json: bool) -> 
 
 
 def parsed_key(kinds: dict[str, str], given: tuple[str, ...]) -> dict[str, Any]:
-    """Parts by name, the others in the order of the key; what fits neither stays in, for the message."""
+    """The parts of a key, by name. A part without a name gets the next free name, in the order of the key.
+
+    A surplus part stays in as "part 0", "part 1" and so on, so that the error message can show it.
+    """
     named = {n: v for n, e, v in (text.partition("=") for text in given) if e and n in kinds}
     rest = [text for text in given if text.partition("=")[0] not in named]
     free = [n for n in kinds if n not in named] + [f"part {i}" for i in range(len(rest))]
@@ -251,7 +279,7 @@ def parsed_key(kinds: dict[str, str], given: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _typed(kind: str, text: str) -> Any:
-    """As the key wants it; a text that is not of that kind stays as it is, for the message."""
+    """The text as a value of this kind. A text that is not of this kind stays as it is, for the error message."""
     if kind == "int" and re.fullmatch(r"-?[0-9]+", text):
         return int(text)
     if kind == "float" and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", text):

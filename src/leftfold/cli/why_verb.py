@@ -1,4 +1,4 @@
-"""why: what made a value."""
+"""The verb why: shows the tiles and events that made a value."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _MARKS = {"same": "✓", "different": "✗", "unknown": "?"}
 def why(
     view: str, key: tuple[str, ...], at: datetime | None, everything: bool, profile: str | None, as_json: bool
 ) -> None:
-    """What made the values of one entity: its tiles, its events, and whether both agree. KEY as for get."""
+    """Show what made the values of one entity: its tiles, its events, and whether both agree. KEY as for get."""
     import leftfold
 
     app = leftfold.open(profile=profile)
-    app.catalog.view(view)  # a name that is not declared is said to be that, before anything is asked
+    app.catalog.view(view)  # reports an undeclared name before any engine is asked
     given = parsed_key(app.reader.keys(view), key)
     with _watched(f"reading the log of {view}", hidden=as_json) as watch:
         explained = app.why(view, at=at, watch=watch, **given)
@@ -54,7 +54,7 @@ def why(
 
 
 def _answers() -> Console:
-    """Standard output: this is what was asked for. A pipe is as wide as it needs to be."""
+    """The console on standard output, because this is what the user asked for. A pipe gets 160 columns."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=_PIPED_WIDTH)
 
@@ -115,7 +115,7 @@ def _table(*columns: str, right: Sequence[str] = ()) -> Table:
 
 
 def _add(table: Table, *cells: str) -> None:
-    """As they are: to rich, a person's "[b]" would be a style."""
+    """Add a row of plain texts. Without Text, rich would read a "[b]" in a user's data as a style."""
     table.add_row(*(Text(cell) for cell in cells))
 
 
@@ -190,7 +190,7 @@ def _read(explained: Why) -> str:
 
 
 def _numbers(numbers: Sequence[int]) -> str:
-    """1–3 7"""
+    """Numbers as ranges, for example "1–3 7"."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and runs[-1][-1] == number - 1:

@@ -1,7 +1,7 @@
-"""Columns of a tile: for each aggregate its partial, how partials merge, and the value they end in.
+"""Columns of a tile: for each aggregate its partial, the merge of partials, and the final value.
 
-A partial is a JSON value. Merging is associative, and free of order except for `last` and `last_n`, which take the
-newer side; tiles do not overlap, so newer tiles hold newer values.
+A partial is a JSON value. Merging is associative. It does not depend on order, except for `last` and `last_n`, which
+take the newer side. Tiles do not overlap, so newer tiles hold newer values.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ from leftfold.fold.expressions import Expression, from_micros
 from leftfold.fold.values import INT64, Kind
 
 Aggregate = Literal["count", "sum", "min", "max", "last", "last_n", "distinct"]
-Partial = Any  # a JSON value, or None where nothing was aggregated
+Partial = Any  # a JSON value, or None if nothing was aggregated
 
-# Sums are kept in whole units of 10**-scale, so that they are exact and free of order. A float that does not fit 64
-# bits in those units adds this much instead, and whatever reaches half of it is read as None: unknown, never wrong.
+# Sums are kept in whole units of 10**-scale, so that they are exact and do not depend on order. A float that does not
+# fit 64 bits in those units adds this number instead. A sum that reaches half of this number is read as None: the value
+# is unknown, but never wrong.
 OVERFLOW = 10**29
 
 
 @dataclass(frozen=True, eq=False)
 class Column:
     aggregate: Aggregate
-    field: str | None  # None for a count of events; a count with a field counts where it is not missing
+    field: str | None  # None for a count of events; a count with a field counts the events that have it
     kind: Kind
     where: Expression | None = None
-    scale: int = 0  # decimals kept by a sum of floats
-    size: int = 0  # how many values last_n keeps; log2 of the registers of a sketch
+    scale: int = 0  # the decimals that a sum of floats keeps
+    size: int = 0  # the number of values of last_n; for a sketch, log2 of its number of registers
 
     def as_json(self) -> dict[str, Any]:
         where = None if self.where is None else expressions.to_json(self.where)
@@ -43,7 +44,7 @@ class Column:
             "size": self.size,
         }
 
-    def __eq__(self, other: object) -> bool:  # by hand: == of a condition builds another condition
+    def __eq__(self, other: object) -> bool:  # written by hand, because == of a condition builds a condition
         return isinstance(other, Column) and self.as_json() == other.as_json()
 
     def __hash__(self) -> int:
@@ -60,7 +61,7 @@ class Column:
 
 
 def partial(column: Column, events: Iterable[Mapping[str, Any]]) -> Partial:
-    """The partial of one tile; `events` are in order of (time, partition, offset)."""
+    """The partial of a column over the events of one tile. `events` are ordered by (time, partition, offset)."""
     if column.where is not None:
         events = [e for e in events if expressions.evaluate(column.where, e)]
     if column.field is None:
@@ -69,7 +70,7 @@ def partial(column: Column, events: Iterable[Mapping[str, Any]]) -> Partial:
     return _OF_VALUES[column.aggregate](column, values) if values or column.aggregate == "count" else None
 
 
-# Partials of values in order of time, of which there is at least one (a count may have none).
+# Partials from values in order of time. There is at least one value; only a count may have none.
 _OF_VALUES: dict[Aggregate, Callable[[Column, list[Any]], Partial]] = {
     "count": lambda _, values: len(values),
     "sum": lambda column, values: sum(units(value, column) for value in values),
@@ -82,12 +83,12 @@ _OF_VALUES: dict[Aggregate, Callable[[Column, list[Any]], Partial]] = {
 
 
 def _no_minus_zero(column: Column, value: Any) -> Any:
-    """Whether the smaller of 0.0 and -0.0 has a sign depends on their order."""
+    """Turn -0.0 into 0.0. Otherwise the sign of a min or max of 0.0 and -0.0 would depend on their order."""
     return value + 0.0 if column.kind == "float" else value
 
 
 def units(value: float, column: Column) -> int:
-    """A value in whole units of 10**-scale; the same IEEE operations, in the same order, as the compiled view."""
+    """A value in whole units of 10**-scale. Uses the same IEEE operations, in the same order, as the compiled view."""
     if column.kind == "int":
         return int(value)
     scaled = value * float(10**column.scale) + 0.5
@@ -95,11 +96,14 @@ def units(value: float, column: Column) -> int:
 
 
 def merge(column: Column, partials: Sequence[Partial]) -> Partial:
-    """`partials` are in order of time. This is the hot path of a read: a look for None costs as much as a sum."""
+    """Merge partials that are in order of time.
+
+    This is the hot path of a read. A check for None costs as much as a sum, so it is made only after a TypeError.
+    """
     merging = _MERGES[column.aggregate]
     try:
         return merging(column, partials) if partials else _NOTHING.get(column.aggregate)
-    except TypeError:  # None is among them: a tile in which nothing was aggregated
+    except TypeError:  # a partial is None: nothing was aggregated in its tile
         known = [p for p in partials if p is not None]
         return merging(column, known) if known else None
 
@@ -126,7 +130,10 @@ def _newest(tiles: Sequence[list[Any] | None], n: int) -> list[Any] | None:
 
 
 def finisher(column: Column) -> Callable[[Partial], Any]:
-    """From a merged partial to what a person reads: an int, a float, a datetime, a str, a bool, a list, or None."""
+    """Return the function that turns a merged partial into the value that a user reads.
+
+    The value is an int, a float, a datetime, a str, a bool, a list, or None.
+    """
     kind, scale = column.kind, 10**column.scale
     match column.aggregate:
         case "count":

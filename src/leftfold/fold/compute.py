@@ -1,6 +1,6 @@
-"""F_w(k, t): the value of every feature of a definition, straight from events.
+"""F_w(k, t): the value of every feature of a definition, computed directly from events.
 
-The meaning in its plainest form; used by `Features.compute` in people's unit tests.
+This is the simplest statement of what a view means. `Features.compute` uses it, for users' unit tests.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from leftfold.fold.tiles import floor
 
 
 def compute(definition: Definition, events: Sequence[Mapping[str, Any]], at: int) -> dict[str, Any]:
-    """`events` are accepted events of one entity, in log order, with times in microseconds."""
+    """Compute the visible features at the moment `at`.
+
+    `events` are the accepted events of one entity, in log order, with times in microseconds.
+    """
     chosen = _by_span(definition, events, at)
     merged = {
         (feature.span, column): columns.partial(definition.columns[column], chosen[feature.span])
@@ -25,7 +28,7 @@ def compute(definition: Definition, events: Sequence[Mapping[str, Any]], at: int
 
 
 def happened(definition: Definition, events: Sequence[Mapping[str, Any]], at: int) -> bool:
-    """Whether anything of `events` lies in any window."""
+    """Return whether any of the events is in any window."""
     return any(_by_span(definition, events, at).values())
 
 

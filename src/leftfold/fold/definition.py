@@ -1,7 +1,8 @@
-"""What a view of windowed features means, as data.
+"""The definition of a view of windowed features, as data.
 
-The one value behind every use of a view: Spark compiles it, the store keeps its JSON as the build's manifest,
-a reader merges by it, a unit test folds it. Its canonical JSON is the view's fingerprint.
+Every use of a view takes this one value: Spark compiles it, the store keeps its JSON as the build's manifest, a reader
+merges tiles by it, a unit test folds events by it. The view's fingerprint is a hash of its canonical JSON and of the
+versions of the layouts.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from leftfold.fold.expressions import Expression, from_micros
 from leftfold.fold.tiles import ring_slots
 from leftfold.fold.values import Kind
 
-# The layout of store rows, and that of Spark's state. A change of either makes every view a new build.
+# The versions of the layout of store rows and of Spark's state. A change of either one gives every view a new build.
 LAYOUT = 2
-STATE = 1
+STATE = 2
 
 
 @dataclass(frozen=True)
@@ -33,25 +34,25 @@ class Key:
 
 @dataclass(frozen=True)
 class Origin:
-    """A topic that a view reads, and what decides there whether a record is accepted."""
+    """A topic that a view reads, with the settings that decide which of its records are late."""
 
     topic: str
     lateness: int
     log_time: Literal["broker", "producer", "header"]
 
 
-Span = tuple[int | None, int, int | None]  # window, step, ttl: features of one span share their tiles
+Span = tuple[int | None, int, int | None]  # window, step, ttl; features with the same span share their tiles
 
 
 @dataclass(frozen=True)
 class Windowed:
-    """A feature: one column over one window, or the mean of two (a sum and a count)."""
+    """A feature over one window: the value of one column, or a mean from two columns (a sum and a count)."""
 
     name: str
     columns: tuple[int, ...]
     window: int | None  # None: everything that ever happened
     step: int  # 0 without a window
-    ttl: int | None = None  # only without a window: the value is missing once nothing happened for so long
+    ttl: int | None = None  # only without a window: the value is missing if no event happened for that long
     default: Any = None
 
     @property
@@ -61,7 +62,7 @@ class Windowed:
 
 @dataclass(frozen=True)
 class Derived:
-    """A feature computed from others of the view when it is read."""
+    """A feature that is computed at read time from other features of the view."""
 
     name: str
     node: Node
@@ -71,7 +72,7 @@ class Derived:
 Feature = Windowed | Derived
 
 
-# From merged partials, and the features before it, to a feature's value.
+# A function from the merged partials, and the values of the earlier features, to the value of a feature.
 _ValueOf = Callable[[Mapping[tuple[Span, int], Partial], Mapping[str, Any]], Any]
 
 
@@ -82,10 +83,10 @@ class Definition:
     stream: str | None  # the fingerprint of the function between the topics and the view, if there is one
     time: str
     keys: tuple[Key, ...]
-    future: int  # how far an event time may lie ahead of its log time
-    rules: tuple[Expression, ...]  # of the event; a record that breaks one is not accepted
+    future: int  # how far an event time may be ahead of its log time
+    rules: tuple[Expression, ...]  # the event's rules; a record that breaks one is not accepted
     columns: tuple[Column, ...]
-    features: tuple[Feature, ...]  # each after those that it is derived from
+    features: tuple[Feature, ...]  # a derived feature comes after the features that it uses
 
     @cached_property
     def windowed(self) -> tuple[Windowed, ...]:
@@ -93,7 +94,10 @@ class Definition:
 
     @cached_property
     def visible(self) -> tuple[str, ...]:
-        """What a row shows. A feature that stands only inside a derived one has a name that starts with a dot."""
+        """The names of the features that a row shows.
+
+        A feature that is used only inside a derived one has a name that starts with a dot, and is not shown.
+        """
         return tuple(f.name for f in self.features if not f.name.startswith("."))
 
     @cached_property
@@ -114,7 +118,11 @@ class Definition:
 
     @cached_property
     def rings(self) -> dict[int, int]:
-        """Slots per step. A cover uses its own step and coarser ones: a step serves windows of finer ones too."""
+        """The number of slots per step.
+
+        The cover of a window uses tiles of the window's step and of coarser steps. So the tiles of a step also serve
+        windows with finer steps.
+        """
         return {
             step: ring_slots(
                 step,
@@ -129,14 +137,14 @@ class Definition:
     def fingerprint(self) -> str:
         return fingerprint([LAYOUT, STATE, self.as_json()])
 
-    def __eq__(self, other: object) -> bool:  # by hand: == of a condition builds another condition
+    def __eq__(self, other: object) -> bool:  # written by hand, because == of a condition builds a condition
         return isinstance(other, Definition) and self.as_json() == other.as_json()
 
     def __hash__(self) -> int:
         return hash(self.fingerprint)
 
     def fields(self) -> set[str]:
-        """Every field of the event that the view reads."""
+        """The names of all fields of the event that the view reads."""
         names = {self.time, *(k.name for k in self.keys)}
         for column in self.columns:
             names |= column.fields()
@@ -145,7 +153,7 @@ class Definition:
         return names
 
     def kinds(self) -> dict[str, Kind]:
-        """The kind of each feature's value; of last_n that of each element."""
+        """The kind of each feature's value. For last_n it is the kind of the elements."""
         found: dict[str, Kind] = {}
         for feature in self.features:
             found[feature.name] = (
@@ -160,7 +168,7 @@ class Definition:
         return "int" if column.aggregate in ("count", "distinct") else column.kind
 
     def finals(self, merged: Mapping[tuple[Span, int], Partial]) -> dict[str, Any]:
-        """The value of every visible feature; `merged` holds the partial of each (span, column) it needs."""
+        """The value of every visible feature. `merged` holds the merged partial of each needed (span, column)."""
         values: dict[str, Any] = {}
         for name, value_of, default in self._finals:
             value = value_of(merged, values)
@@ -223,7 +231,7 @@ def fingerprint(document: Any) -> str:
 
 
 def read_default(default: Any, kind: Kind) -> Any:
-    """A default as JSON keeps it, as a row shows it."""
+    """Convert a default from its JSON value to the value that a row shows."""
     return from_micros(default) if kind == "datetime" and default is not None else default
 
 

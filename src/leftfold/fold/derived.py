@@ -1,7 +1,7 @@
 """Derived features (`spend / clicks`), as data: one tree, evaluated here at a read and compiled to Catalyst offline.
 
-Arithmetic as both engines can keep it: a missing side makes the result missing, and so do a divisor of 0, an int that
-leaves 64 bits and a float that is no longer finite. Division is of floats.
+Both engines can do this arithmetic in the same way. The result is missing if a side is missing, if the divisor is 0, if
+an int does not fit 64 bits, or if a float is not finite. Division is always of floats.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _EXACT: dict[str, Callable[[Any, Any], Any]] = {"+": add, "-": sub, "*": mul}
 
 
 class Node:
-    """One node of the tree."""
+    """Base of the nodes of the tree."""
 
 
 @dataclass(frozen=True)
 class Value(Node):
-    """Another feature of the same view, by name."""
+    """The value of another feature of the same view, by its name."""
 
     name: str
 

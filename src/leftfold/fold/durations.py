@@ -1,11 +1,11 @@
-"""Durations as people write them ("10m", "7d") and as everything here counts them: whole microseconds."""
+"""Durations: as users write them ("10m", "7d"), and as whole microseconds, the unit inside Leftfold."""
 
 from __future__ import annotations
 
 import re
 from datetime import timedelta
 
-from leftfold.errors import DeclarationError, Source
+from leftfold.errors import DeclarationError, SourceLine
 
 SECOND = 1_000_000
 _UNITS = {"ms": 1_000, "s": SECOND, "m": 60 * SECOND, "h": 3_600 * SECOND, "d": 86_400 * SECOND}
@@ -14,8 +14,8 @@ _TEXT = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 Duration = str | timedelta
 
 
-def micros(value: Duration, *, option: str, source: Source | None = None) -> int:
-    """`option` names what was being set, for the message."""
+def micros(value: Duration, *, option: str, source: SourceLine | None = None) -> int:
+    """Convert a duration to microseconds. `option` is the name of the option being set, for the error message."""
     if isinstance(value, timedelta):
         result = value // timedelta(microseconds=1)
     elif isinstance(value, str) and (match := _TEXT.fullmatch(value.strip().lower())):
@@ -40,7 +40,7 @@ def micros(value: Duration, *, option: str, source: Source | None = None) -> int
 
 
 def text(us: int) -> str:
-    """The shortest spelling that parses back to the same duration."""
+    """The duration as text, in the largest unit that divides it evenly. It parses back to the same duration."""
     for unit in ("d", "h", "m", "s", "ms"):
         if us % _UNITS[unit] == 0:
             return f"{us // _UNITS[unit]}{unit}"

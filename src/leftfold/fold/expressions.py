@@ -1,7 +1,8 @@
 """Conditions over an event's fields (`Click.price > 100`), as data.
 
-One tree: evaluated here for a unit test, compiled to Catalyst in `spark`, part of a view's fingerprint.
-SQL's rule for missing values: a comparison with a missing field is neither true nor false; the event does not count.
+A condition is one tree. It is evaluated here for a unit test, compiled to Catalyst in `spark`, and part of a view's
+fingerprint. Missing values follow the rule of SQL: a comparison with a missing field is neither true nor false, and the
+event does not count.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from leftfold.fold.values import Kind
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PYTHON_KINDS: dict[type, Kind] = {str: "string", int: "int", float: "float", bool: "bool", datetime: "datetime"}
-# Of Python values here, of Catalyst columns in `spark`: both overload the same operators.
+# These work on Python values here and on Catalyst columns in `spark`, because both overload the same operators.
 COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
     "!=": operator.ne,
@@ -31,7 +32,7 @@ COMPARISONS = tuple(COMPARE)
 
 
 def to_micros(value: datetime) -> int:
-    """Event times are whole microseconds since the epoch; a naive datetime never gets this far."""
+    """Convert a datetime to whole microseconds since the epoch. Callers have checked that it has a time zone."""
     return (value - _EPOCH) // timedelta(microseconds=1)
 
 
@@ -40,7 +41,10 @@ def from_micros(value: int) -> datetime:
 
 
 class Expression:
-    """The operators people write. `and`, `or` and `in` cannot be caught by Python, so they are refused."""
+    """Base of conditions and fields, with the operators that users write.
+
+    `and`, `or`, `not` and `in` cannot be overloaded to build a condition, so they are refused.
+    """
 
     def __gt__(self, other: Any) -> Compare:
         return compare(">", self, other)
@@ -80,7 +84,7 @@ class Expression:
 
 @dataclass(frozen=True, eq=False)
 class FieldRef(Expression):
-    """A field of an event: what `Click.price` is at run time."""
+    """A reference to a field of an event: the run-time value of `Click.price`."""
 
     name: str
     kind: Kind
@@ -103,7 +107,7 @@ class Both(Expression):
 
 @dataclass(frozen=True, eq=False)
 class Length(Expression):
-    """A bound on a string's number of characters; only an event's rules make these."""
+    """A bound on the number of characters of a string. Only the rules of an event use it."""
 
     op: str
     field: FieldRef
@@ -172,7 +176,7 @@ def condition(value: Any) -> Expression | None:
 
 
 def evaluate(expression: Expression, event: Mapping[str, Any]) -> bool | None:
-    """Three-valued, as in SQL: None where a missing field leaves the answer open."""
+    """Evaluate a condition for one event. As in SQL, the result is None if a missing field leaves the answer open."""
     match expression:
         case Compare(op, left, None):
             return (event[left.name] is None) == (op == "=")

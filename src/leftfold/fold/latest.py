@@ -1,7 +1,7 @@
-"""What a view means that keeps the newest row of each key: a table, or a function of a person's own.
+"""The definition of a view that keeps the newest row of each key: a table, or a free view (a user's function).
 
-The newest row is the one with the largest position: of a table the record's offset, of a free view the column that it
-named, else the batch.
+The newest row is the one with the largest position. For a table the position is the record's offset. For a free view it
+is the column named by `latest=`, or the batch if none is named.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from leftfold.fold.values import Kind
 
 
 @dataclass(frozen=True)
-class Taken:
-    """A column: a field of the event, or of what a free view returns."""
+class TakenColumn:
+    """A column of a row: a field of the event, or a column that a free view returns."""
 
     name: str
     field: str
@@ -33,10 +33,10 @@ class Latest:
     view: str
     origins: tuple[Origin, ...]
     keys: tuple[Key, ...]
-    columns: tuple[Taken, ...]
+    columns: tuple[TakenColumn, ...]
     rules: tuple[Expression, ...] = ()
-    code: str | None = None  # of a free view: what its function does
-    ttl: int | None = None  # a row that was not written for so long is gone; None keeps it
+    code: str | None = None  # for a free view: the fingerprint of its function
+    ttl: int | None = None  # a row that was not written for that long is removed; None keeps it
 
     @cached_property
     def visible(self) -> tuple[str, ...]:
@@ -46,7 +46,7 @@ class Latest:
     def fingerprint(self) -> str:
         return fingerprint([LAYOUT, STATE, self.as_json()])
 
-    def __eq__(self, other: object) -> bool:  # by hand: == of a condition builds another condition
+    def __eq__(self, other: object) -> bool:  # written by hand, because == of a condition builds a condition
         return isinstance(other, Latest) and self.as_json() == other.as_json()
 
     def __hash__(self) -> int:
@@ -59,7 +59,7 @@ class Latest:
         return names
 
     def row(self, values: list[Any] | None) -> dict[str, Any]:
-        """What a person reads of a row's JSON values; None for a row that is not there."""
+        """Convert the JSON values of a row to the values that a user reads. `values` is None if there is no row."""
         held = values if values is not None else [None] * len(self.columns)
         return {c.name: _read(c, v) for c, v in zip(self.columns, held, strict=True)}
 
@@ -80,14 +80,14 @@ class Latest:
             view=data["view"],
             origins=tuple(Origin(*o) for o in data["origins"]),
             keys=tuple(Key(*k) for k in data["keys"]),
-            columns=tuple(Taken(*c) for c in data["columns"]),
+            columns=tuple(TakenColumn(*c) for c in data["columns"]),
             rules=tuple(expressions.from_json(r) for r in data["rules"]),
             code=data["code"],
             ttl=data["ttl"],
         )
 
 
-def _read(column: Taken, value: Any) -> Any:
+def _read(column: TakenColumn, value: Any) -> Any:
     if value is None:
         return read_default(column.default, column.kind)
     if column.kind == "datetime":

@@ -1,7 +1,8 @@
-"""Small HyperLogLog sketches, as Spark's `hll_sketch_agg` makes them and as the library of the same project reads them.
+"""Small HyperLogLog sketches, in the format of Spark's `hll_sketch_agg`. Spark and this module use Apache DataSketches.
 
-A sketch remembers how it was filled, and its estimate with it: filled at once it differs a little from merged. Merging
-a sketch with itself changes no register and makes it forget, so that an estimate depends on the values alone.
+A sketch remembers how it was filled, and the estimate depends on that: a sketch filled at once gives a slightly
+different estimate from a merged one. Merging a sketch with itself changes no register, but makes it forget its history.
+So the estimate depends on the values only.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ SMALLEST_SKETCH, LARGEST_SKETCH = 8, 12
 
 
 def sketch(values: Iterable[Any], size: int) -> str:
-    """The sketch of strings or ints, as text. An empty string counts as no value, here as in Spark."""
+    """The sketch of strings or ints, as text. An empty string does not count as a value, as in Spark."""
     from datasketches import HLL_8, hll_sketch
 
     made = hll_sketch(size, HLL_8)
@@ -37,7 +38,7 @@ def estimate(sketch: str, size: int) -> int:
 
     merged = _union((sketch,), size)
     merged.update(merged.get_result(HLL_8))
-    return math.floor(float(merged.get_estimate()) + 0.5)  # half goes up, as Java rounds
+    return math.floor(float(merged.get_estimate()) + 0.5)  # rounds half up, as Java does
 
 
 def _union(sketches: Sequence[str], size: int) -> Any:

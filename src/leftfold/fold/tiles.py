@@ -1,7 +1,7 @@
 """Windows, steps and tiles.
 
-A window w has a step h: its start is floored to a multiple of h, so that a value is a merge of whole tiles.
-Steps are nested (each divides the next), which is what lets a cover mix them.
+A window w has a step h. The start of the window is rounded down to a multiple of h, so that a value is a merge of whole
+tiles. Steps are nested (each divides the next), so a cover can mix tiles of different steps.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from leftfold.errors import DeclarationError, Source
+from leftfold.errors import DeclarationError, SourceLine
 from leftfold.fold.durations import SECOND, text
 
 STEPS: tuple[int, ...] = tuple(SECOND * s for s in (1, 10, 60, 300, 3_600, 86_400))
-# A window of at least 12 steps is never more than 1/12 longer than asked for.
+# A window of at least 12 steps is never more than 1/12 longer than declared.
 STEPS_PER_WINDOW = 12
 
 
-def step_of(window: int, *, source: Source | None = None) -> int:
+def step_of(window: int, *, source: SourceLine | None = None) -> int:
     for step in reversed(STEPS):
         if step * STEPS_PER_WINDOW <= window:
             return step
@@ -30,7 +30,7 @@ def step_of(window: int, *, source: Source | None = None) -> int:
     )
 
 
-def check_step(window: int, step: int, *, source: Source | None = None) -> int:
+def check_step(window: int, step: int, *, source: SourceLine | None = None) -> int:
     if step not in STEPS or step > window:
         raise DeclarationError(
             "bad-step",
@@ -42,7 +42,8 @@ def check_step(window: int, step: int, *, source: Source | None = None) -> int:
     return step
 
 
-# Between an hour and a day, and between 5 minutes and an hour, a cover of history would hold many tiles of one step.
+# The steps for reads of history, with two more: 15 minutes and 4 hours. Without these, a cover would hold many tiles of
+# 5 minutes before the next hour, and many tiles of an hour before the next day.
 _RUNGS: tuple[int, ...] = tuple(sorted((*STEPS, 900 * SECOND, 14_400 * SECOND)))
 
 
@@ -51,10 +52,10 @@ def floor(time: int, step: int) -> int:
 
 
 def ladder(finest: int, longest: int, lateness: int) -> tuple[int, ...]:
-    """Nested steps of tiles for a read of history, where any tile can be made: the first divides `finest`.
+    """The nested steps of tiles for a read of history, where tiles of any step can be made. The first divides `finest`.
 
-    Single events are read for `lateness` and one first step more, so a first step far below the lateness gains
-    nothing; and none is longer than the `longest` window.
+    Single events are read for a time of `lateness` plus one first step. So a first step far below the lateness gains
+    nothing. No later step is longer than the `longest` window.
     """
     first = max(s for s in _RUNGS if s <= finest and (s <= max(lateness // 2, SECOND) or s == _RUNGS[0]))
     return (first, *(s for s in _RUNGS if first < s <= longest))
@@ -71,11 +72,11 @@ class Tile:
 
 
 def cover(start: int, until: int, steps: Iterable[int], *, exact: bool = False) -> Iterator[Tile]:
-    """The fewest tiles that hold everything from `start` to `until` and nothing else that can exist.
+    """The fewest tiles that hold all events from `start` to `until`, and no other event that can exist.
 
-    `start` is aligned to the smallest of `steps`. The last tile may reach past `until`: a read answers for a
-    moment no earlier than the newest event, so what would lie beyond it is not there yet. A read for an earlier
-    moment is `exact`: no tile reaches past it, and it is aligned to the smallest of `steps` too.
+    `start` must be aligned to the smallest of `steps`. The last tile may extend past `until`. This is safe, because a
+    read is for a moment no earlier than the newest event, so no event after `until` exists yet. A read for an earlier
+    moment is `exact`: no tile extends past `until`, which must then be aligned to the smallest of `steps` too.
     """
     coarse_first = sorted(steps, reverse=True)
     while start < until:
@@ -85,8 +86,8 @@ def cover(start: int, until: int, steps: Iterable[int], *, exact: bool = False) 
 
 
 def ring_slots(step: int, *, longest_window: int, finest_step: int, future: int) -> int:
-    """How many tiles of `step` a cover of the longest window can reach, plus one at either edge.
+    """The number of tiles of `step` that a cover of the longest window can reach, plus one at each edge.
 
-    The store keeps that many slots per entity and reuses them, so an entity's size is bounded without a sweep.
+    The store keeps this many slots per entity and reuses them. So the size of an entity is bounded without a clean-up.
     """
     return -(-(longest_window + finest_step + future) // step) + 2

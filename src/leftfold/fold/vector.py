@@ -1,4 +1,4 @@
-"""What a vector is, as data: features of several views side by side, and what the caller gives."""
+"""The definition of a vector, as data: features of several views, and values that the caller gives."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class Part:
     name: str
     view: str
     feature: str
-    default: Any = None  # a JSON value; moments have none
+    default: Any = None  # a JSON value; a datetime has no default
 
 
 @dataclass(frozen=True)
 class Input:
-    """Given by the caller at a read, a column of the labels in a training set."""
+    """A value that the caller gives at a read. In a training set it is a column of the labels."""
 
     name: str
     kind: Kind
@@ -31,7 +31,7 @@ class VectorDefinition:
     name: str
     parts: tuple[Part, ...]
     inputs: tuple[Input, ...]
-    order: tuple[str, ...]  # of parts and inputs together, as declared
+    order: tuple[str, ...]  # the names of all parts and inputs, in declared order
 
     @cached_property
     def views(self) -> tuple[str, ...]:

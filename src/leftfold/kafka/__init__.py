@@ -1,1 +1,4 @@
-"""The log: the only room that imports confluent_kafka. Admin, schema registry, producer."""
+"""The log: admin, schema registry, producer, readers, changelogs and rejects.
+
+The only room that imports confluent_kafka and kafka-python. Records are processed in `spark`.
+"""

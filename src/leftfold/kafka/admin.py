@@ -1,4 +1,4 @@
-"""What topics exist, and making new ones."""
+"""The admin client: reads the state of topics, offsets and configs, and creates, changes and deletes topics."""
 
 from __future__ import annotations
 
@@ -18,25 +18,36 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # its stubs fo
 
 from leftfold import clock
 from leftfold.errors import LogError
+from leftfold.kafka.failures import Heard, failed, quiet, refused, unreachable
+from leftfold.kafka.python_admin import log_dirs
 from leftfold.settings import Kafka
 
-# A healthy cluster answers within a second; this is how long a struggling one may take before we say so.
+# A healthy cluster answers within a second. A cluster in trouble gets this long before we report it.
 TIMEOUT_S = 20.0
+# The same total time, split into tries. A broker that refuses a connection does so within a second or two.
+_TRIES_S = (2.0, 5.0, TIMEOUT_S - 7.0)
+_LISTEN_S = 0.2
 LATEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call] # the library has no types here
 EARLIEST: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 NEWEST: Any = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
-# What brokers answer while a group's coordinator is being chosen, which the admin client does not wait for.
+# Errors that brokers return while a group's coordinator is being chosen. The admin client does not wait for it.
 MOVING = (
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
 )
-# What brokers answer while a topic is new or a leader is elected. librdkafka calls none of it retriable.
+# Errors that brokers return while a topic is new or a leader is being elected, and errors that librdkafka reports for
+# brokers that are away. If the other brokers no longer name a broker, librdkafka calls its handle "destroyed".
+# librdkafka calls none of these errors retriable.
 _PASSING = frozenset(
     (
         *(KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION),
         *(KafkaError.REQUEST_TIMED_OUT, KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError.OFFSET_NOT_AVAILABLE),
-        # The client has heard of a new leader before the broker that leads, or after it.
+        KafkaError._NOENT,  # no partition has a leader yet
+        *(KafkaError.BROKER_NOT_AVAILABLE, KafkaError.REPLICA_NOT_AVAILABLE, KafkaError.NETWORK_EXCEPTION),
+        *(KafkaError.KAFKA_STORAGE_ERROR, KafkaError.NOT_CONTROLLER, KafkaError.NOT_ENOUGH_REPLICAS),
+        *(KafkaError._DESTROY_BROKER, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._TIMED_OUT_QUEUE),
+        # The client has heard of a new leader earlier, or later, than the broker that leads.
         *(KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.FENCED_LEADER_EPOCH),
         *MOVING,
     )
@@ -45,19 +56,51 @@ _PASSING = frozenset(
 
 class Admin:
     def __init__(self, kafka: Kafka) -> None:
+        self._kafka = kafka
         self._bootstrap = kafka.bootstrap
-        # Its background noise ("connection refused") is not for a person's terminal: our own errors say it.
-        self.client = AdminClient({**kafka.for_librdkafka(), "log_level": 0})
+        self._widths: dict[str, float] = {}
+        self._heard = Heard(kafka)
+        self.client = AdminClient({**kafka.for_librdkafka(), **quiet(self._heard)})
 
     def partitions(self, names: Iterable[str]) -> dict[str, int]:
-        """How many those of `names` have that exist."""
+        """Return the number of partitions of each topic in `names` that exists."""
+        names = list(names)
         existing = self.metadata().topics
-        return {n: len(existing[n].partitions) for n in names if n in existing and existing[n].error is None}
+        found = {n: len(existing[n].partitions) for n in names if n in existing and existing[n].error is None}
+        self._check_allowed([n for n in names if n not in found])
+        return found
+
+    def partitions_of(self, topic: str) -> int:
+        """Return the number of partitions of a topic that exists.
+
+        The broker that is asked may learn of a topic later than another broker. So the question is repeated.
+        """
+        deadline = clock.monotonic() + TIMEOUT_S
+        while (found := self.partitions([topic]).get(topic)) is None:
+            if clock.monotonic() > deadline:
+                raise unreachable(self._bootstrap, f"topic {topic} is not known to them")
+            time.sleep(0.1)
+        return found
+
+    def _check_allowed(self, missing: list[str]) -> None:
+        """Raise if a missing topic is only hidden from this user.
+
+        The list of all topics leaves out topics that this user may not see. A question for such a topic by name is
+        denied.
+        """
+        if not missing or self._kafka.security == "PLAINTEXT":
+            return
+        for name, answer in self.client.describe_topics(TopicCollection(missing)).items():
+            try:
+                self._answered(answer)
+            except KafkaException as error:
+                if (refusal := refused(self._kafka, error.args[0], topic=name)) is not None:
+                    raise refusal from error
 
     def configs(self, kind: Any, names: list[str]) -> dict[str, dict[str, Any]]:
-        """Of those that exist, asked again for a while.
+        """Return the configs of those `names` that exist. Repeats the question for up to `TIMEOUT_S`.
 
-        A broker hears of a topic that was made or deleted a moment after the one that told us of it.
+        The broker that is asked may learn of a created or deleted topic a moment later than another broker.
         """
         wanted = list(names)
         deadline = clock.monotonic() + TIMEOUT_S
@@ -75,36 +118,53 @@ class Admin:
         return {}
 
     def end_offsets(self, topic: str, partitions: int) -> dict[int, int]:
-        """The offset after the last committed record of each partition."""
+        """Return the end offset of each partition: the offset after its last replicated record.
+
+        It counts records of open and aborted transactions too; see `stable_offsets`.
+        """
         wanted = {TopicPartition(topic, p): LATEST for p in range(partitions)}
         return {tp.partition: int(r.offset) for tp, r in self.each(self.client.list_offsets(wanted)).items()}
 
     def stable_offsets(self, topic: str, partitions: int) -> dict[int, int]:
-        """The offset up to which every transaction has ended: a reader of committed records gets no further."""
+        """Return the last stable offset of each partition: every transaction before it has ended.
+
+        A read-committed consumer gets no further than this offset.
+        """
         wanted = {TopicPartition(topic, p): LATEST for p in range(partitions)}
         asked = self.client.list_offsets(wanted, isolation_level=IsolationLevel.READ_COMMITTED)
         return {tp.partition: int(r.offset) for tp, r in self.each(asked).items()}
 
     def newest_times(self, topic: str, partitions: int) -> dict[int, int]:
-        """The largest timestamp of each partition that has records, µs."""
+        """Return the largest timestamp (µs) of each partition that holds records."""
         wanted = {TopicPartition(topic, p): NEWEST for p in range(partitions)}
         found = self.each(self.client.list_offsets(wanted))
         return {tp.partition: int(r.timestamp) * 1_000 for tp, r in found.items() if int(r.timestamp) >= 0}
 
     def start_offsets(self, topic: str, partitions: int) -> dict[int, int]:
-        """The first offset that each partition still has."""
+        """Return the first offset that each partition still holds."""
         wanted = {TopicPartition(topic, p): EARLIEST for p in range(partitions)}
         return {tp.partition: int(r.offset) for tp, r in self.each(self.client.list_offsets(wanted)).items()}
 
+    def width(self, topic: str, partitions: int) -> float:
+        """Return the average number of bytes per offset, as brokers store them; 0 if they do not report sizes.
+
+        It is measured at the first call for a topic and then kept.
+        """
+        if topic not in self._widths:
+            size = sum(log_dirs(self._kafka, [topic]).sizes.values())
+            firsts, ends = self.start_offsets(topic, partitions), self.end_offsets(topic, partitions)
+            self._widths[topic] = size / max(1, sum(ends[p] - firsts[p] for p in ends))
+        return self._widths[topic]
+
     def offsets_at(self, topic: str, partitions: int, moment: int) -> dict[int, int | None]:
-        """The first offset of each partition with a timestamp at or after `moment` (µs); None if there is none."""
+        """Return each partition's first offset with a timestamp at or after `moment` (µs); None if there is none."""
         since: Any = OffsetSpec.for_timestamp(moment // 1_000)
         wanted = {TopicPartition(topic, p): since for p in range(partitions)}
         found = self.each(self.client.list_offsets(wanted))
         return {tp.partition: int(r.offset) if int(r.offset) >= 0 else None for tp, r in found.items()}
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, str]:
-        """Of those that exist. A topic that was deleted and made again keeps its name, not its id."""
+        """Return the ids of existing topics. A topic that is deleted and created again keeps its name, not its id."""
         existing = self.metadata().topics
         present = [n for n in names if n in existing and existing[n].error is None]
         if not present:
@@ -113,7 +173,10 @@ class Admin:
         return {name: str(description.topic_id) for name, description in found.items()}
 
     def create(self, name: str, *, partitions: int, replication: int, configs: dict[str, str]) -> None:
-        """Or nothing, if it is there as it is to be: a plan may rest on a broker that has not heard of it yet."""
+        """Create a topic. Does nothing if it already exists with the same number of partitions.
+
+        A plan may come from a broker that has not heard of the topic yet, so "already exists" is not always an error.
+        """
         new = NewTopic(name, num_partitions=partitions, replication_factor=replication, config=configs)
         refusal = None
         try:
@@ -125,12 +188,15 @@ class Admin:
             refusal = error
         deadline = clock.monotonic() + TIMEOUT_S
         while name not in self.metadata().topics and clock.monotonic() < deadline:
-            time.sleep(0.05)  # the controller made it; the brokers hear of it a moment later
+            time.sleep(0.05)  # the controller has created it; brokers hear of it a moment later
         if refusal is not None and self.partitions([name]).get(name) != partitions:
             raise refusal
 
     def delete(self, name: str, topic_id: str) -> None:
-        """The topic with this id, not one that was made again under its name. Nothing, if it is gone already."""
+        """Delete the topic with this id. Does nothing if it is already gone.
+
+        A topic that was created again under the same name has another id. It is not deleted; that raises a LogError.
+        """
         found = self.topic_ids([name]).get(name)
         if found is None:
             return
@@ -152,40 +218,72 @@ class Admin:
         self.each(self.client.incremental_alter_configs([resource]))
 
     def metadata(self) -> Any:
-        try:
-            return self.client.list_topics(timeout=TIMEOUT_S)
-        except KafkaException as error:
-            raise unreachable(self._bootstrap, error.args[0].str()) from error
+        """Return the metadata of all topics that this user may see.
+
+        It asks in ever longer tries, because the reason why no broker answers may be known early.
+        """
+        for seconds in _TRIES_S:
+            try:
+                found = self.client.list_topics(timeout=seconds)
+            except KafkaException as error:
+                failure = error
+                self.client.poll(0)  # calls `Heard` with the errors that arrived meanwhile
+                if (refusal := self._heard.refusal()) is not None:
+                    raise refusal from error
+            else:
+                self._heard.forget()
+                return found
+        raise failed(self._kafka, failure.args[0]) from failure
 
     def answer(self, future: Any) -> Any:
         return self.each({None: future})[None]
 
     def each(self, futures: dict[Any, Any]) -> dict[Any, Any]:
-        try:
-            return {key: future.result(timeout=TIMEOUT_S) for key, future in futures.items()}
-        except TimeoutError as error:
-            raise unreachable(self._bootstrap, f"it did not answer within {TIMEOUT_S:g} s") from error
-        except KafkaException as error:
-            raise LogError(
-                "kafka-refused",
-                f"the brokers at {self._bootstrap} refused: {error.args[0].str()}",
-                why=f"Kafka's code for it is {error.args[0].name()}",
-                state="steps before this one are done; running the same command again continues",
-                fix="correct the cause, then run the same command again",
-                retriable=passes(error.args[0]),
-            ) from error
+        found = {}
+        for key, future in futures.items():
+            try:
+                found[key] = self._answered(future)
+            except KafkaException as error:
+                state = "steps before this one are done; running the same command again continues"
+                cause = self._heard.instead_of(error.args[0])
+                name = _named(key)
+                raise refused(self._kafka, cause, topic=name, group=name, state=state) or LogError(
+                    "kafka-refused",
+                    f"the brokers at {self._bootstrap} refused: {error.args[0].str()}",
+                    why=f"Kafka's code for it is {error.args[0].name()}",
+                    state=state,
+                    fix="correct the cause, then run the same command again",
+                    retriable=passes(error.args[0]),
+                ) from error
+        return found
+
+    def _answered(self, future: Any) -> Any:
+        """Return a broker's answer. While it waits, it checks whether a broker refuses the connection."""
+        began, looks = clock.monotonic(), list(_TRIES_S)
+        while True:
+            try:
+                found = future.result(timeout=_LISTEN_S)
+            except TimeoutError as error:
+                self.client.poll(0)
+                if clock.monotonic() - began > looks[0]:
+                    began += looks.pop(0)
+                    if (refusal := self._heard.refusal()) is not None:
+                        raise refusal from error
+                    if not looks:
+                        why = f"it did not answer within {sum(_TRIES_S):g} s"
+                        raise unreachable(self._bootstrap, why) from error
+            else:
+                self._heard.forget()
+                return found
+
+
+def _named(key: Any) -> str:
+    """Return the name of the resource that a question was about, or an empty text if its key has none."""
+    if isinstance(key, TopicPartition):
+        return str(key.topic)
+    return str(key.name) if isinstance(key, ConfigResource) else str(key or "")
 
 
 def passes(error: KafkaError) -> bool:
-    """Whether the same question may be answered in a moment."""
+    """Return whether an error is temporary: the same question may be answered a moment later."""
     return error.code() in _PASSING
-
-
-def unreachable(bootstrap: str, why: str) -> LogError:
-    return LogError(
-        "kafka-unreachable",
-        f"no broker answered at {bootstrap}",
-        why=why,
-        fix="leftfold status shows what runs; leftfold up starts the local cluster",
-        retriable=True,
-    )

@@ -1,22 +1,26 @@
-"""One topic copied to another, record by record: keys, headers and the order of each key kept, and nothing twice.
+"""Copies one topic to another, record by record: keys, headers and each key's order are kept, and no record is doubled.
 
-The partitions of the source are merged by log time, so that the copy is as good as in the order of its first log times.
-Each slice of the merge is one transaction, which also commits how far every partition of the source has been copied, as
-offsets of a group. A new copier's `init_transactions` aborts what a dead one left open and fences one that is not dead;
-only then are the offsets read, so it goes on exactly behind what is committed. Readers must be read-committed.
+The partitions of the source are merged by log time, so the copy is nearly in the order of the records' first log times.
+Each slice of the merge is one transaction. The transaction also commits how far every partition of the source has been
+copied, as offsets of a consumer group. A new copier's `init_transactions` aborts what a dead copier left open, and
+fences a copier that is not dead. Only then does it read the offsets, so it continues exactly after what is committed.
+Readers of the copy must be read-committed.
 
-The group's offsets carry the ids of both topics: a topic that was made anew is not gone on with. Brokers forget offsets
-that were not committed for `offsets.retention.minutes`, so they are committed again while nothing comes; where they
-are gone all the same, a target that holds records is refused rather than filled twice.
+The group's offsets carry the ids of both topics: a copy does not continue with a topic that was deleted and created
+again. Brokers forget offsets that were not committed for `offsets.retention.minutes`, so they are committed again while
+no records arrive. If they are lost all the same, a target that holds records is refused, because it could be filled
+twice.
 """
 
 from __future__ import annotations
 
+import heapq
 import json
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal, cast
 
@@ -24,45 +28,46 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, Kaf
 from confluent_kafka import Producer as Client
 
 from leftfold import clock
+from leftfold.declare.first_log import HEADER, UNKNOWN, header_of, log_time_of
 from leftfold.errors import LogError
 from leftfold.kafka.admin import Admin
-from leftfold.kafka.lanes import Lane, next_slice, positions
-from leftfold.kafka.reading import headers_of, partition_of
+from leftfold.kafka.failures import Heard, refused
+from leftfold.kafka.log_reader import headers_of, partition_of
 from leftfold.settings import Kafka
-from leftfold.spec.first_log import HEADER, UNKNOWN, header_of, log_time_of
 
-# What waits to be merged, of all partitions together. One that has its share of it is not fetched until half is gone.
+# Limits for the records that wait to be merged, over all partitions together. A partition that has used its share is
+# not fetched until half of it is free.
 WAITING = 60_000
 _WAITING_BYTES = 256 * 1_024 * 1_024
 _AT_ONCE = 10_000
-# How long the consumer may wait for records; a stop waits as long.
+# How long the consumer may wait for records. A stop takes up to this long.
 _POLL_S = 0.2
-# The source's transactions and elections are waited for; no longer than this for any one answer.
+# The longest wait for any one answer. It includes waiting for transactions of the source and for elections.
 _ANSWER_S = 60.0
 # Far below the week after which brokers forget a group's offsets.
 _COMMITTED_AGAIN_S = 3_600.0
-# How long a partition that is added to the source may go unnoticed.
+# How long a partition that is added to the source may stay unnoticed.
 _PARTITIONS_AGAIN_S = 30.0
-# What the brokers take is theirs to say; the client's own limits are below theirs.
+# The brokers decide which size they accept. The client's own default limits are below theirs.
 _LARGEST_MESSAGE = 64 * 1_024 * 1_024
 _SILENT = logging.Logger("leftfold.copy")
 _SILENT.addHandler(logging.NullHandler())
-_QUIET: dict[str, Any] = {"log_level": 0, "error_cb": lambda _: None, "logger": _SILENT}
+_QUIET: dict[str, Any] = {"log_level": 0, "logger": _SILENT}
 _PRODUCER: dict[str, Any] = {
     "acks": "all",
     "enable.idempotence": True,
     "compression.type": "lz4",
-    "transaction.timeout.ms": 60_000,  # a slice takes seconds; of a dead copier readers wait this long, if none follows
-    "delivery.timeout.ms": 50_000,  # below the transaction's, as it must be; outlasts an election
+    "transaction.timeout.ms": 60_000,  # a slice takes seconds; readers wait this long after a copier died
+    "delivery.timeout.ms": 50_000,  # must be below the transaction's; outlasts an election
     "message.max.bytes": _LARGEST_MESSAGE,
     **_QUIET,
 }
 _CONSUMER: dict[str, Any] = {
     "enable.auto.commit": False,
     "isolation.level": "read_committed",
-    "enable.partition.eof": True,  # nobody waits for a partition that has nothing to merge
-    "auto.offset.reset": "error",  # retention that overtakes the copy must stop it, not be skipped
-    "queued.min.messages": _AT_ONCE,  # of each partition, fetched ahead
+    "enable.partition.eof": True,  # the merge does not wait for a partition without records
+    "auto.offset.reset": "error",  # retention that overtakes the copy must stop it: it must not skip records
+    "queued.min.messages": _AT_ONCE,  # fetched ahead, per partition
     **_QUIET,
 }
 _FENCED = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
@@ -70,7 +75,7 @@ _FENCED = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRO
 
 @dataclass(frozen=True)
 class Log:
-    """A topic of a copy, as the cluster has it."""
+    """A topic of a copy (source or target), as the cluster reports it."""
 
     name: str
     partitions: int
@@ -78,11 +83,11 @@ class Log:
     log_time: Literal["broker", "producer", "header"]
 
 
-Watch = Callable[[int, int | None], None]  # records copied, and offsets that are left; None: it has no end
+Watch = Callable[[int, int | None], None]  # records copied, and offsets left; None: the copy has no end
 
 
 class Copier:
-    """Made anew for every run. `group` names the copy: its offsets and its transactions."""
+    """One run of a copy; every run makes a new one. `group` names the copy: its offsets and its transactions."""
 
     def __init__(self, kafka: Kafka, admin: Admin, source: Log, target: Log, group: str) -> None:
         self.copied = 0
@@ -92,7 +97,8 @@ class Copier:
         self._source = source
         self._target = target
         self._group = group
-        self._places: dict[int, int] = {}  # what is committed
+        self._heard = Heard(kafka)
+        self._places: dict[int, int] = {}  # committed positions by partition
         self._fetching: set[int] = set()
         self._place_of = lru_cache(100_000)(lambda key: partition_of(key, target.partitions))
 
@@ -104,16 +110,20 @@ class Copier:
         stopped: Callable[[], bool],
         watch: Watch,
     ) -> int:
-        """From `starts`, or from where the copy stands; up to `ends`, or until it is stopped. How many it copied."""
+        """Copy from `starts` up to `ends`, and return how many records were copied.
+
+        A copy that has committed offsets continues from them instead of `starts`. Without `ends` it runs until it is
+        stopped.
+        """
         with self._explained():
-            producer = Client(
-                {**self._kafka.for_librdkafka(), **_PRODUCER, "transactional.id": self._group}
-            )  # one for all partitions: a slice holds records of each
-            consumer = Consumer({**self._kafka.for_librdkafka(), **_CONSUMER, "group.id": self._group})
+            common = {**self._kafka.for_librdkafka(), "error_cb": self._heard}
+            # One producer for all partitions: a slice holds records of each.
+            producer = Client({**common, **_PRODUCER, "transactional.id": self._group})
+            consumer = Consumer({**common, **_CONSUMER, "group.id": self._group})
             try:
                 producer.init_transactions(_ANSWER_S)
                 lanes = self._lanes(consumer, starts, ends)
-                if not self.resumed:  # before the first record: from here on there is a place to go on from
+                if not self.resumed:  # before the first record: from here on a restart has offsets to continue from
                     self._commit(producer, consumer, lanes, [])
                 self._copy(producer, consumer, lanes, stopped, watch)
             except BaseException:
@@ -166,7 +176,7 @@ class Copier:
                 self._check_ids(place.metadata)
         self.resumed = bool(places)
         self._check_place(places)
-        if places:  # a partition that was added to the source since is copied from its start
+        if places:  # a partition that was added to the source later is copied from its start
             starts = self._admin.start_offsets(self._source.name, self._source.partitions)
         self._places = places
         return {
@@ -191,8 +201,10 @@ class Copier:
                 raise KafkaException(error)
 
     def _assign(self, consumer: Consumer, lanes: Mapping[int, Lane]) -> None:
-        """Fetch what has room to wait. By assignment with explicit offsets, not by pause and resume: what a client
-        takes for the position of a partition that it fetched ahead is then of no matter.
+        """Fetch those partitions that have room for more waiting records.
+
+        It assigns explicit offsets and does not use pause and resume. So it does not depend on the position that the
+        client assumes for a partition that it has fetched ahead.
         """
         room, room_bytes = WAITING // len(lanes), _WAITING_BYTES // len(lanes)
         for p, lane in lanes.items():
@@ -205,7 +217,7 @@ class Copier:
                 self._fetching.add(p)
 
     def _log_us(self, message: Message) -> tuple[int, bool]:
-        """When it reached its first log, and whether that is to be believed."""
+        """Return when the record reached its first log (µs), and whether that time can be trusted."""
         kind, log_ms = message.timestamp()
         log_us = log_ms * 1_000
         if self._source.log_time == "producer":
@@ -216,7 +228,7 @@ class Copier:
     # Writing -----------------------------------------------------------------------------------------------------
 
     def _commit(self, producer: Client, consumer: Consumer, lanes: Mapping[int, Lane], records: list[Message]) -> None:
-        """One transaction: the records, and how far every partition has been copied with them."""
+        """Commit one transaction: the records, and the position of every partition after them."""
         producer.begin_transaction()
         for message in records:
             self._produce(producer, message)
@@ -233,9 +245,9 @@ class Copier:
             *((name, value) for name, value in headers_of(message) if name != HEADER),
             (HEADER, str(log_us).encode() if known else UNKNOWN),
         ]
-        # What has no key stays with what lay beside it.
+        # Records without a key that were in one partition stay together.
         partition = cast(int, message.partition()) % self._target.partitions if key is None else self._place_of(key)
-        value: Any = message.value()  # none, of a deletion
+        value: Any = message.value()  # None for a tombstone
         while True:
             try:
                 producer.produce(self._target.name, value, key, partition, headers=headers)
@@ -262,7 +274,7 @@ class Copier:
         try:
             found = self._admin.partitions([self._source.name]).get(self._source.name)
         except LogError:
-            return  # the brokers are away for a moment; whether for good, the copy itself will tell
+            return  # the brokers may be away only for a moment; if not, the copy itself fails
         if found != self._source.partitions:
             raise LogError(
                 "copy-partitions",
@@ -304,7 +316,7 @@ class Copier:
             yield
         except KafkaException as error:
             fenced = error.args[0].code() in _FENCED
-            raise LogError(
+            raise refused(self._kafka, self._heard.instead_of(error.args[0]), group=self._group) or LogError(
                 "copy-fenced" if fenced else "copy-failed",
                 f"{self._source.name} is copied to {self._target.name} by another process"
                 if fenced
@@ -314,3 +326,105 @@ class Copier:
                 fix="leave it to the other one" if fenced else "run the same command again, which goes on from there",
                 retriable=not fenced,
             ) from error
+
+
+# Merging the partitions of a topic by log time, as far as the next records are known. Nothing below opens a connection.
+
+
+# Limits of one transaction. A commit costs some tens of milliseconds, and readers wait for it.
+SLICE = 5_000
+_SLICE_BYTES = 16 * 1_024 * 1_024
+
+
+@dataclass
+class Lane:
+    """A partition of the source: the records that wait to be merged, and how far it has been copied."""
+
+    partition: int
+    position: int  # the next offset to copy
+    end: int | None  # None: the copy has no end
+    waiting: deque[tuple[int, Message]] = field(default_factory=deque)  # log time and message
+    bytes: int = 0  # total size of the waiting records
+    fetched: int = -1  # the next offset to fetch
+    at_end: bool = False  # the log holds no further record at the moment
+
+    def __post_init__(self) -> None:
+        self.fetched = max(self.fetched, self.position)
+
+    @property
+    def done(self) -> bool:
+        return self.end is not None and self.position >= self.end
+
+    @property
+    def ready(self) -> bool:
+        """True if the lane's next record is known, or if it has none at the moment."""
+        return self.done or self.at_end or bool(self.waiting)
+
+    def take(self) -> Message:
+        _, message = self.waiting.popleft()
+        self.bytes -= len(message)
+        self.position = cast(int, message.offset()) + 1
+        self._finish()
+        return message
+
+    def add(self, log_us: int, message: Message) -> None:
+        offset = cast(int, message.offset())
+        if offset < self.fetched:
+            return  # it was in flight when fetching paused, and arrived again when it resumed
+        self.fetched = offset + 1
+        self.at_end = self.end is not None and offset >= self.end
+        if self.at_end:
+            self._finish()
+        else:
+            self.waiting.append((log_us, message))
+            self.bytes += len(message)
+
+    def reach(self, offset: int) -> None:
+        """Note that there are no records between the last fetched one and `offset`, where the log ends for now."""
+        if offset >= self.fetched:  # else the end belongs to an earlier fetch
+            self.fetched = offset
+            self.at_end = True
+            self._finish()
+
+    def _finish(self) -> None:
+        """Move the position to the end if all is copied: the last offsets before the end may hold no record."""
+        if self.end is not None and not self.waiting and self.at_end and self.fetched >= self.end:
+            self.position = self.end
+
+
+def merged(lanes: Mapping[int, Lane], most: int) -> Iterator[Message]:
+    """Yield the oldest waiting records of all lanes by log time, at most `most`.
+
+    It stops when a lane becomes empty and its next record is not known. Records of one lane stay in their own order,
+    whatever their log times are.
+    """
+    if not all(lane.ready for lane in lanes.values()):
+        return
+    heads = [(lane.waiting[0][0], number) for number, lane in lanes.items() if lane.waiting]
+    heapq.heapify(heads)
+    while heads and most:
+        lane = lanes[heads[0][1]]
+        yield lane.take()
+        most -= 1
+        if lane.waiting:
+            heapq.heapreplace(heads, (lane.waiting[0][0], lane.partition))
+        else:
+            heapq.heappop(heads)
+            if not lane.ready:
+                return
+
+
+def next_slice(lanes: Mapping[int, Lane]) -> list[Message]:
+    """Return the records that one transaction copies."""
+    found: list[Message] = []
+    size = 0
+    for message in merged(lanes, SLICE):
+        found.append(message)
+        size += len(message)
+        if size > _SLICE_BYTES:
+            break
+    return found
+
+
+def positions(lanes: Mapping[int, Lane]) -> dict[int, int]:
+    return {p: lane.position for p, lane in lanes.items()}

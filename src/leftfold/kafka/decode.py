@@ -1,6 +1,7 @@
-"""Single records from bytes, for who looks at one or re-drives it: the fields, and the refusals, of a view's decoding.
+"""Decodes single records for inspection or re-drive: the same fields and the same refusals as a view's decoding.
 
-Values are plain, times in microseconds. Whoever cannot make an event of the bytes is told why.
+Values are plain Python values, and times are in microseconds. If the bytes are not a valid event, a reader returns the
+reason.
 """
 
 from __future__ import annotations
@@ -20,18 +21,19 @@ from fastavro import parse_schema, schemaless_reader
 from fastavro.read import SchemaResolutionError
 from fastavro.schema import SchemaParseException
 
+from leftfold.declare import reasons
+from leftfold.declare.event import Event, EventField, fields_of
+from leftfold.declare.framing import HEADER_BYTES
+from leftfold.declare.schema import avro_schema
 from leftfold.fold.expressions import to_micros
 from leftfold.fold.values import INT64
-from leftfold.spec import reasons
-from leftfold.spec.event import Event, EventField, fields_of
-from leftfold.spec.framing import HEADER_BYTES
-from leftfold.spec.schema import avro_schema
 
-Schemas = Callable[[int], str | None]  # by id; None if the registry never gave it out
-Read = Callable[[bytes], dict[str, Any] | str]  # the event's fields, or why there are none
-Decode = Callable[[bytes | None], dict[str, Any] | None]  # ... by who does not ask why
+Schemas = Callable[[int], str | None]  # schema text by id; None if the registry never gave out the id
+Read = Callable[[bytes], dict[str, Any] | str]  # the event's fields, or the reason why there are none
+Decode = Callable[[bytes | None], dict[str, Any] | None]  # like `Read`, but None instead of a reason
 
-# What fastavro raises for bytes that are not of the schema, or a schema that cannot be read as the event's.
+# Errors that fastavro raises for bytes that do not match the schema, or for a schema that cannot be read as the
+# event's.
 UNREADABLE = (
     *(EOFError, ValueError, TypeError, IndexError, KeyError, OverflowError, MemoryError, struct.error),
     *(SchemaResolutionError, SchemaParseException),
@@ -60,7 +62,7 @@ def _without_reasons(read: Read) -> Decode:
 
 
 def schema_id_of(value: bytes) -> int | None:
-    """None if the value is not framed."""
+    """Return the schema id of a framed value; None if the value is not framed."""
     return int.from_bytes(value[1:HEADER_BYTES]) if len(value) > HEADER_BYTES and value[0] == 0 else None
 
 
@@ -71,12 +73,16 @@ def avro_reader(
     *,
     bad_text: Literal["strict", "surrogateescape"] = "strict",
 ) -> Read:
-    """Text that is no UTF-8 makes a record unreadable, or is kept so that its field can be named."""
+    """Return a function that reads an Avro value.
+
+    With `bad_text="strict"`, text that is not UTF-8 makes a record unreadable. With "surrogateescape" the text is kept,
+    so that the caller can name its field.
+    """
     reader = parse_schema(_plain(json.loads(avro_schema(event, only=only))))
 
     @cache
     def written_by(schema_id: int) -> tuple[Any, Any] | None:
-        """A writer's schema, as it is and parsed: once, not for every record."""
+        """Return a writer's schema, raw and parsed. It is cached: parsed once, not for every record."""
         text = schemas(schema_id)
         schema = None if text is None else _named(_plain(json.loads(text)), event.__name__)
         return None if schema is None else (schema, parse_schema(schema))
@@ -99,14 +105,20 @@ def avro_reader(
 
 
 def _named(schema: Any, name: str) -> Any:
-    """As Java's reader, which Spark uses: a record may have any name. fastavro compares them."""
+    """Rename a record schema to `name`, without its namespace.
+
+    Java's reader, which Spark uses, accepts a record of any name. fastavro compares the names.
+    """
     if not isinstance(schema, dict) or schema.get("type") != "record":
         return schema
     return {k: v for k, v in schema.items() if k != "namespace"} | {"name": name}
 
 
 def _check_choices(schema: Any, body: io.BytesIO, named: dict[str, Any]) -> None:
-    """Raise for a negative number of a union's branch, which fastavro counts from the end. The rest can be read."""
+    """Raise for a negative branch number of a union, which fastavro would count from the end.
+
+    The bytes are otherwise readable: fastavro has read them already.
+    """
     if isinstance(schema, list):
         if (branch := _long(body)) < 0:
             raise IndexError(f"branch {branch}")
@@ -148,19 +160,19 @@ def _long(body: io.BytesIO) -> int:
 
 
 def partly_decoded(value: bytes, writer: str) -> dict[str, Any]:
-    """The fields of a record in their order, as far as the bytes can be read."""
+    """Return the fields of a record in their order, as far as the bytes can be read."""
     body, read = io.BytesIO(value[HEADER_BYTES:]), {}
     try:
         for field in json.loads(writer)["fields"]:
             schema = parse_schema(_plain(field["type"]))
             read[field["name"]] = schemaless_reader(body, schema, None, handle_unicode_errors="backslashreplace")
     except UNREADABLE:
-        pass  # what was read before it is what there is to show
+        pass  # show the fields that were read before the error
     return read
 
 
 def _plain(schema: Any) -> Any:
-    """Without logical types: times stay numbers, also those that Python's datetime does not hold."""
+    """Return the schema without logical types: times stay numbers, even those that Python's datetime cannot hold."""
     if isinstance(schema, list):
         return [_plain(part) for part in schema]
     if isinstance(schema, dict):
@@ -173,7 +185,10 @@ def _plain(schema: Any) -> Any:
 
 
 def json_reader(event: type[Event], only: Container[str], *, text_of_all: bool) -> Read:
-    """`text_of_all` takes anything where text is declared, as its JSON, which is what Spark does."""
+    """Return a function that reads a JSON value.
+
+    With `text_of_all`, a text field accepts any JSON value and stores its JSON text. Spark does the same.
+    """
     fields = [f for f in fields_of(event).values() if f.name in only]
 
     def read(value: bytes) -> dict[str, Any] | str:

@@ -1,4 +1,4 @@
-"""Records as bytes: Avro under a registered schema, or JSON. Both check types, neither the event's rules.
+"""Encodes records as bytes: Avro under a registered schema, or JSON. Both check types, but not the event's rules.
 
 An encoder raises one of `MISFITS` for a record that does not fit its event.
 """
@@ -6,19 +6,19 @@ An encoder raises one of `MISFITS` for a record that does not fit its event.
 from __future__ import annotations
 
 import base64
-import io
 import json
 import math
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from io import BytesIO
 from typing import Any
 
 from fastavro import parse_schema, schemaless_writer
 
+from leftfold.declare.event import Event, EventField, fields_of
+from leftfold.declare.framing import frame
+from leftfold.declare.schema import avro_schema
 from leftfold.fold.values import INT64, Kind
-from leftfold.spec.event import Event, EventField, fields_of
-from leftfold.spec.framing import frame
-from leftfold.spec.schema import avro_schema
 
 Encode = Callable[[Mapping[str, Any]], bytes]
 MISFITS = (ValueError, TypeError, KeyError, OverflowError, AttributeError)
@@ -37,23 +37,22 @@ def avro_encoder(event: type[Event], schema_id: int) -> Encode:
     fields = fields_of(event).values()
     times = tuple(f.name for f in fields if f.kind == "datetime" and not f.repeated)
     lists = tuple(f.name for f in fields if f.kind == "datetime" and f.repeated)
-    # For an absent value fastavro takes the schema's default, which for bytes is a text that it then refuses.
+    # For an absent value fastavro takes the schema's default. For bytes that default is a text, which fastavro then
+    # refuses.
     absent = {f.name: f.default for f in fields if f.kind == "bytes" and not f.required}
     schema = parse_schema(json.loads(avro_schema(event)))
     header = frame(schema_id)
 
     def encode(record: Mapping[str, Any]) -> bytes:
-        buffer = io.BytesIO()
-        buffer.write(header)
         for name in times:
-            moment = record.get(name)
-            if isinstance(moment, datetime) and moment.tzinfo is None:
+            if name in record and isinstance(moment := record[name], datetime) and moment.tzinfo is None:
                 raise ValueError(f"{name} has no time zone")
         for name in lists:
             if any(isinstance(moment, datetime) and moment.tzinfo is None for moment in record.get(name) or ()):
                 raise ValueError(f"{name} has no time zone")
+        buffer = BytesIO()
         schemaless_writer(buffer, schema, {**absent, **record} if absent else record)
-        return buffer.getvalue()
+        return header + buffer.getvalue()
 
     return encode
 
@@ -88,7 +87,7 @@ def _value(field: EventField, given: Any) -> Any:
 
 
 def _plain(kind: Kind, value: Any) -> Any:
-    """The value as JSON has it, if it is of this kind; to Python alone True is an int."""
+    """Return the value in its JSON form; raise if it is not of this kind. (In Python, True is also an int.)"""
     if not isinstance(value, _TYPES[kind]) or (isinstance(value, bool) and kind != "bool"):
         raise TypeError(f"{kind} expected, got {type(value).__name__}")
     if kind == "int" and not -INT64 <= value < INT64:

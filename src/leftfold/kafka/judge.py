@@ -1,50 +1,73 @@
-"""What becomes of one record, judged in Python by the rules and in the order that Spark uses.
+"""Decides in Python whether one record is accepted, by the same rules and in the same order as Spark.
 
-For the few records that a person looks at or re-drives; never in the path of a view.
+It is for the few records that a user looks at or re-drives. It is never in the path of a view.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from leftfold.declare import reasons
+from leftfold.declare.event import EventField, fields_of
+from leftfold.declare.features import FUTURE_TOLERANCE
+from leftfold.declare.keys import longest_key
+from leftfold.declare.topic import Topic
+from leftfold.fold.definition import Key
 from leftfold.fold.expressions import evaluate
+from leftfold.fold.values import entity_text
 from leftfold.kafka.decode import Schemas, avro_reader, json_reader
-from leftfold.spec import reasons
-from leftfold.spec.event import EventField, fields_of
-from leftfold.spec.features import FUTURE_TOLERANCE
-from leftfold.spec.topic import Topic
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """Why a record is not accepted."""
+class Judgement:
+    """The reason why a record is not accepted."""
 
     outcome: str
     reason: str
 
 
+Keyed = Sequence[tuple[Key, ...]]  # fields that records are keyed by: the topic's key, and the keys of its views
+
+
 def judged_bytes(
-    topic: Topic[Any], value: bytes | None, schemas: Schemas, *, log_us: int, by_broker: bool
-) -> Verdict | None:
-    """None if the record is accepted under what is declared and registered now."""
+    topic: Topic[Any],
+    value: bytes | None,
+    schemas: Schemas,
+    *,
+    log_us: int,
+    by_broker: bool,
+    key: bytes | None = None,
+    keyed: Keyed = (),
+) -> Judgement | None:
+    """Return why a record is not accepted; None if it is, under what is declared and registered now.
+
+    `key` is the record's own key.
+    """
+    if key is not None and len(key) > longest_key(topic.rules):
+        return _rejected(reasons.KEY_TOO_LONG)
     if value is None:
         return _rejected(reasons.NO_VALUE)
     everything = fields_of(topic.event)
     if topic.format == "json":
-        # Stricter than Spark in one point: Spark reads a number where text is declared.
+        # Stricter than Spark in one point: Spark also accepts a number where text is declared.
         read = json_reader(topic.event, everything, text_of_all=False)(value)
     else:
         read = avro_reader(topic.event, everything, schemas, bad_text="surrogateescape")(value)
     if isinstance(read, str):
         return _rejected(read)
-    return judged_fields(topic, read, log_us=log_us, by_broker=by_broker)
+    return judged_fields(topic, read, log_us=log_us, by_broker=by_broker, keyed=keyed)
 
 
-def judged_fields(topic: Topic[Any], event: Mapping[str, Any], *, log_us: int, by_broker: bool) -> Verdict | None:
-    """The same of an event as the algebra sees it: plain values, times in microseconds."""
+def judged_fields(
+    topic: Topic[Any], event: Mapping[str, Any], *, log_us: int, by_broker: bool, keyed: Keyed = ()
+) -> Judgement | None:
+    """Return why an event is not accepted; None if it is.
+
+    The event has the form that the algebra uses: plain values, times in microseconds.
+    """
     if topic.log_time != "producer" and not by_broker:
         return _rejected(reasons.NOT_BY_BROKER)
     fields = fields_of(topic.event).values()
@@ -54,25 +77,28 @@ def judged_fields(topic: Topic[Any], event: Mapping[str, Any], *, log_us: int, b
     for field in sorted(fields, key=lambda f: f.name):
         if (flaw := _unsound(field, event[field.name])) is not None:
             return _rejected(flaw)
-    for field in fields:
-        for rule in field.rules:
-            if evaluate(rule, event) is False:
-                return _rejected(reasons.BROKEN.format(rule=reasons.rule_text(rule)))
+    for keys in keyed or (topic.keys,):
+        names = [k.name for k in keys]
+        if len(entity_text([event[name] for name in names]).encode()) > longest_key(topic.rules, names):
+            return _rejected(reasons.KEY_TOO_LONG)
+    for rule in topic.rules:
+        if evaluate(rule, event) is False:
+            return _rejected(reasons.BROKEN.format(rule=reasons.rule_text(rule)))
     return _timely(topic, event, log_us)
 
 
-def _timely(topic: Topic[Any], event: Mapping[str, Any], log_us: int) -> Verdict | None:
+def _timely(topic: Topic[Any], event: Mapping[str, Any], log_us: int) -> Judgement | None:
     assert topic.time is not None, "only a compacted topic has no time, and nothing of it is late"
     ahead = event[topic.time.name] - log_us
     if ahead < -topic.lateness:
-        return Verdict("late", reasons.with_number(reasons.LATE, -ahead // 1_000_000))
+        return Judgement("late", reasons.with_number(reasons.LATE, -ahead // 1_000_000))
     if ahead > FUTURE_TOLERANCE:
-        return Verdict("future", reasons.with_number(reasons.FUTURE, ahead // 1_000_000))
+        return Judgement("future", reasons.with_number(reasons.FUTURE, ahead // 1_000_000))
     return None
 
 
-def _rejected(reason: str) -> Verdict:
-    return Verdict("rejected", reason)
+def _rejected(reason: str) -> Judgement:
+    return Judgement("rejected", reason)
 
 
 def _unsound(field: EventField, value: Any) -> str | None:

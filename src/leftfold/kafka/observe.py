@@ -1,6 +1,6 @@
-"""A cluster in one pass: few calls, however many topics it has, and none that changes anything.
+"""Observes a cluster in one pass: with few calls, however many topics it has, and without changing anything.
 
-What one look cannot know, whether a group moves, is seen by looking at a few groups again.
+One pass cannot show whether a group moves. So a few groups are observed a second time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from leftfold import clock
 from leftfold.errors import LogError
 from leftfold.fold.durations import SECOND
 from leftfold.kafka.admin import EARLIEST, LATEST, Admin, passes
-from leftfold.kafka.log_dirs import LogDirs, log_dirs
+from leftfold.kafka.log_reader import LogReader
 from leftfold.kafka.observed import (
     ObservedBroker,
     ObservedCluster,
@@ -26,20 +26,20 @@ from leftfold.kafka.observed import (
     ObservedPartition,
     ObservedTopic,
 )
-from leftfold.kafka.reading import LogReader
+from leftfold.kafka.python_admin import LogDirs, log_dirs
 from leftfold.settings import Kafka
 
-# Kafka's clients commit every 5 s unless they are told otherwise.
+# Kafka's clients commit every 5 s by default.
 WATCHED_S = 10
-_ELECTED_S = 5.0  # how long a new leader may take to know its end
+_ELECTED_S = 5.0  # how long a new leader may take to know its end offset
 _COORDINATED_S = 15.0  # how long a group may be without a coordinator after a broker came or went
-_READING_S = 10.0  # how long records are looked for that groups have not read
+_READING_S = 10.0  # how long to search for records that groups have not read
 _OWN = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
 _Thing = TypeVar("_Thing")
 
 
 def observe_cluster(admin: Admin, kafka: Kafka, names: Iterable[str] | None = None) -> ObservedCluster:
-    """All topics but Kafka's own, or those of `names` that exist, with the groups that read them."""
+    """Observe the topics in `names` that exist, or all topics but Kafka's own, with the groups that read them."""
     described = admin.answer(admin.client.describe_cluster())
     existing = admin.metadata().topics
     wanted = [n for n in (existing if names is None else names) if n in existing and existing[n].error is None]
@@ -47,7 +47,7 @@ def observe_cluster(admin: Admin, kafka: Kafka, names: Iterable[str] | None = No
         wanted = [n for n in wanted if not n.startswith("__")]
     dirs = log_dirs(kafka)
     topics = _topics(admin, sorted(set(wanted)), existing, dirs)
-    # A broker is asked for its own settings, so each is a call of its own.
+    # Each broker returns only its own settings, so each needs its own call.
     configs = {
         node.id: admin.configs(ConfigResource.Type.BROKER, [str(node.id)])[str(node.id)] for node in described.nodes
     }
@@ -60,9 +60,10 @@ def observe_cluster(admin: Admin, kafka: Kafka, names: Iterable[str] | None = No
 
 
 def watch_groups(admin: Admin, kafka: Kafka, seen: ObservedCluster) -> ObservedCluster:
-    """The same cluster, and where groups with members and lag stood still since. Without such groups, nothing is done.
+    """Return the same cluster, with the partitions in which a group's position has not moved since.
 
-    Only of topics that a member reads: of others a group may have old positions.
+    It observes groups that have members and lag. Without such groups it does nothing. It looks only at topics that a
+    member reads, because a group may have old positions in other topics.
     """
     behind: dict[str, dict[str, dict[int, int]]] = {}
     for name, group in seen.groups.items():
@@ -73,7 +74,7 @@ def watch_groups(admin: Admin, kafka: Kafka, seen: ObservedCluster) -> ObservedC
     if not behind:
         return seen
     passed = (clock.now_us() - seen.seen_at) / SECOND
-    time.sleep(min(max(0.0, WATCHED_S - passed), WATCHED_S))  # also if somebody has set the clock meanwhile
+    time.sleep(min(max(0.0, WATCHED_S - passed), WATCHED_S))  # bounded: the clock may have been set meanwhile
     watched_s = max(WATCHED_S, (clock.now_us() - seen.seen_at) // SECOND)
     suspects: dict[str, dict[str, list[int]]] = {name: {} for name in behind}
     for name, (found, positions) in _looked_at(admin, sorted(behind)).items():
@@ -96,9 +97,10 @@ def _settled(state: str, members: int) -> bool:
 def _first_unread(
     kafka: Kafka, seen: ObservedCluster, suspects: dict[str, dict[str, list[int]]]
 ) -> dict[str, dict[str, dict[int, int]]]:
-    """When the first record was logged that a group has not read, by group, topic and partition; none if there is none.
+    """Return the log time of the first record that a group has not read, by group, topic and partition.
 
-    Offsets alone do not tell: markers, what an aborted or open transaction wrote and what compaction took have some.
+    Partitions without such a record are left out. Offsets alone do not show it: markers, records of an aborted or open
+    transaction, and records that compaction removed all have offsets.
     """
     found: dict[str, dict[str, dict[int, int]]] = {}
     asked = [(name, topic, places) for name, topics in suspects.items() for topic, places in topics.items()]
@@ -118,7 +120,7 @@ def _first_unread(
                     firsts.setdefault(record.partition, record.log_us)
                     if len(firsts) == len(ranges) or clock.monotonic() > deadline:
                         break
-            except LogError:  # not for us to read: then nothing is known of it
+            except LogError:  # we may not read the topic, so nothing is known about it
                 continue
             if firsts:
                 found.setdefault(name, {})[topic] = firsts
@@ -128,7 +130,10 @@ def _first_unread(
 
 
 def _offsets(admin: Admin, places: list[TopicPartition], spec: Any) -> dict[tuple[str, int], int]:
-    """Of partitions whose leader can tell. One that was just elected cannot at once, and is asked again for a while."""
+    """Return the offsets of those partitions whose leader knows them.
+
+    A leader that was just elected does not know them at once. It is asked again for a while.
+    """
     found = _asked_again(admin, places, lambda asked: admin.client.list_offsets(dict.fromkeys(asked, spec)), _ELECTED_S)
     return {(place.topic, place.partition): int(answer.offset) for place, answer in found.items()}
 
@@ -165,16 +170,17 @@ def _topics(admin: Admin, names: list[str], existing: Any, dirs: LogDirs) -> dic
 
 
 def _values(entries: dict[str, Any]) -> dict[str, str]:
-    """Secrets come without a value, and are not ours to show."""
+    """Return configs as texts, without secrets: brokers send them without a value, and we must not show them."""
     return {name: str(entry.value) for name, entry in entries.items() if entry.value is not None}
 
 
 def _groups(admin: Admin, topics: dict[str, ObservedTopic]) -> dict[str, ObservedGroup]:
-    """Those that have read one of the topics."""
+    """Return the groups that have a position in one of the topics, or a member that reads one."""
     deadline = clock.monotonic() + _COORDINATED_S
     listed = admin.answer(admin.client.list_consumer_groups())
-    # A broker that still loads groups it has taken over; one that refuses to list them would go on refusing.
-    # The library's documentation calls these KafkaException; what it gives is KafkaError.
+    # Wait for a broker that still loads the groups that it has taken over. A broker that refuses to list groups would
+    # continue to refuse.
+    # The library's documentation calls these errors KafkaException; in fact they are KafkaError.
     while any(passes(error) for error in listed.errors) and clock.monotonic() < deadline:
         time.sleep(0.2)
         listed = admin.answer(admin.client.list_consumer_groups())
@@ -193,10 +199,10 @@ def _groups(admin: Admin, topics: dict[str, ObservedTopic]) -> dict[str, Observe
 
 
 def _looked_at(admin: Admin, names: list[str]) -> dict[str, tuple[Any, dict[str, dict[int, int]]]]:
-    """Each group as it is described, and its positions; without those that no coordinator answers for."""
+    """Return each group's description and its positions; without groups that no coordinator answers for."""
 
     def positions_of(groups: list[str]) -> dict[str, Any]:
-        # The library takes one group a call; their answers come side by side.
+        # The library takes one group per call; the answers arrive in parallel.
         return {n: admin.client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(n)])[n] for n in groups}
 
     described = _asked_again(admin, names, admin.client.describe_consumer_groups, _COORDINATED_S)
@@ -214,7 +220,10 @@ def _looked_at(admin: Admin, names: list[str]) -> dict[str, tuple[Any, dict[str,
 def _asked_again(
     admin: Admin, things: list[_Thing], ask: Callable[[list[_Thing]], dict[_Thing, Any]], patience_s: float
 ) -> dict[_Thing, Any]:
-    """The answers for those that can be answered within `patience_s`; others are left out."""
+    """Return the answers that arrive within `patience_s`. Leaves out the rest, and what this user may not see.
+
+    A user who may describe the cluster gets the names of all groups, even of groups that it may not describe.
+    """
     found: dict[_Thing, Any] = {}
     deadline = clock.monotonic() + patience_s
     while things:
@@ -223,6 +232,8 @@ def _asked_again(
             try:
                 found[thing] = admin.answer(answer)
             except LogError as error:
+                if error.code == "kafka-denied":
+                    continue
                 if not error.retriable:
                     raise
                 left.append(thing)

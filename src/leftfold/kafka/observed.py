@@ -1,4 +1,4 @@
-"""What a cluster looked like at one moment: plain values that can be kept in a file and judged later, elsewhere."""
+"""The state of a cluster at one moment: plain values that can be kept in a file and judged later, elsewhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 
 from pydantic import TypeAdapter
 
-# A transaction ends with a marker, which takes an offset that no reader needs to pass.
+# A transaction ends with a marker. The marker takes an offset that a reader does not have to pass.
 MARKER = 1
 
 
@@ -17,18 +17,18 @@ class ObservedPartition:
     leader: int  # -1 if it has none
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
-    start: int  # the first offset that it still has; 0, as the end, without a leader that could say
-    end: int  # the offset after the last committed record
-    size: int | None = None  # bytes of its largest copy; None if brokers would not say
+    start: int  # the first offset that it still holds; 0, like `end`, if it has no leader
+    end: int  # the offset after the last replicated record
+    size: int | None = None  # bytes of its largest copy; None if brokers do not report it
 
 
 @dataclass(frozen=True)
 class ObservedTopic:
     name: str
     id: str
-    spread: tuple[ObservedPartition, ...]  # by number
-    configs: dict[str, str]  # in force, whoever set them
-    own: frozenset[str] = frozenset()  # those of them that were set on the topic itself
+    spread: tuple[ObservedPartition, ...]  # by partition number
+    configs: dict[str, str]  # all that are in force, on whatever level they were set
+    own: frozenset[str] = frozenset()  # the names of configs that were set on the topic itself
 
     @property
     def partitions(self) -> int:
@@ -40,12 +40,12 @@ class ObservedTopic:
 
     @property
     def records(self) -> int:
-        """Offsets that it holds: an upper bound of its records."""
+        """The number of offsets that the topic holds: an upper bound of its records."""
         return sum(p.end - p.start for p in self.spread)
 
     @property
     def size(self) -> int | None:
-        """Bytes of one copy."""
+        """Bytes of one copy of the topic; None if the size of any partition is unknown."""
         sizes = [p.size for p in self.spread]
         return None if None in sizes else sum(s for s in sizes if s is not None)
 
@@ -62,7 +62,7 @@ class ObservedBroker:
     id: int
     rack: str | None
     configs: dict[str, str]
-    disks: tuple[ObservedDisk, ...] = ()  # empty if it would not say
+    disks: tuple[ObservedDisk, ...] = ()  # empty if the broker does not report them
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,11 @@ class ObservedGroup:
     name: str
     state: str  # as Kafka names it: STABLE, EMPTY, …
     members: int
-    owners: dict[str, int]  # how many members read a topic
-    positions: dict[str, dict[int, int]]  # committed offsets
-    watched_s: int = 0  # how long after that its positions were looked at again; 0 if they were not
-    # Where they were then the same, though records wait: the log time (µs) of the first that does, by partition.
+    owners: dict[str, int]  # topic -> number of members that read it
+    positions: dict[str, dict[int, int]]  # committed offsets by topic and partition
+    watched_s: int = 0  # seconds until its positions were read again; 0 if they were not
+    # Partitions whose position had not moved then, although records wait: the log time (µs) of the first waiting
+    # record.
     still: dict[str, dict[int, int]] = field(default_factory=dict)
 
 
@@ -86,7 +87,7 @@ class ObservedCluster:
     groups: dict[str, ObservedGroup] = field(default_factory=dict)
 
     def places(self, group: ObservedGroup) -> Iterator[tuple[str, int, int, ObservedPartition]]:
-        """Topic, number, position and partition, wherever a group has a position."""
+        """Yield topic name, partition number, position and partition for each position of a group."""
         for name, positions in group.positions.items():
             topic = self.topics.get(name)
             for number, at in positions.items() if topic is not None else ():
@@ -94,14 +95,20 @@ class ObservedCluster:
                     yield name, number, at, topic.spread[number]
 
     def lag(self, group: ObservedGroup) -> dict[str, int]:
-        """Offsets between a group's positions and the ends of the partitions it has positions in, by topic."""
+        """Return a group's lag by topic, in offsets.
+
+        The lag is the distance from the group's positions to the ends, over the partitions in which it has positions.
+        """
         behind: dict[str, int] = {}
         for name, _, at, partition in self.places(group):
             behind[name] = behind.get(name, 0) + max(0, partition.end - at)
         return behind
 
     def unread(self, group: ObservedGroup) -> dict[str, dict[int, int]]:
-        """Offsets after its position that are still there, by topic and partition; not if they are only a marker."""
+        """Return the number of offsets after a group's position that still exist, by topic and partition.
+
+        It leaves out a partition where the only such offset may be a transaction marker.
+        """
         behind: dict[str, dict[int, int]] = {}
         for name, number, at, partition in self.places(group):
             if (left := partition.end - max(at, partition.start)) > MARKER:

@@ -1,41 +1,52 @@
-"""The schema registry, through its Confluent API: which bytes mean what, and which changes are allowed."""
+"""The schema registry, through its Confluent API: the schema behind each id, and which schema changes are allowed."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+import ssl
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
-from confluent_kafka.schema_registry.common._httpx_compat import httpx  # whichever httpx this release brings
+from confluent_kafka.schema_registry.common._httpx_compat import httpx  # the httpx that this release uses
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-from leftfold.errors import LogError
+from leftfold.errors import LogError, behind
 from leftfold.settings import Registry
 
 T = TypeVar("T")
 _NOT_FOUND = 404
 _CONFLICT = 409
+# Up to this many ids are asked for one by one. For more, it is shorter to read the registry's own list of all ids.
+_ONE_BY_ONE = 200
+_BEFORE_A_BATCH = 500  # questions: half a second if the registry takes 8 ms for each, 8 at once
+_AT_ONCE = 8  # questions under way: few, because a registry is shared
 
 
 def subject_of(topic: str) -> str:
-    """The naming that every registry client uses unless told otherwise."""
+    """Return the subject of a topic's values: the name that every registry client uses by default."""
     return f"{topic}-value"
 
 
 class SchemaRegistry:
     def __init__(self, settings: Registry) -> None:
-        self._url = re.sub(r"//[^/@]*@", "//", settings.url)  # for messages: without a password
+        self._url = re.sub(r"//[^/@]*@", "//", settings.url)  # for messages, so without the password
         conf: dict[str, Any] = {"url": settings.url}
         if settings.username:
             password = settings.password.get_secret_value() if settings.password else ""
             conf["basic.auth.user.info"] = f"{settings.username}:{password}"
+        if settings.ca:
+            conf["ssl.ca.location"] = settings.ca
         self._client = SchemaRegistryClient(conf)
 
     def versions(self, subject: str) -> dict[int, str]:
-        """Every schema ever registered for a subject, by id: what a reader of the whole log must understand."""
+        """Return every schema ever registered for a subject, by id.
+
+        A reader of the whole log must understand all of them.
+        """
         schemas: dict[int, str] = {}
         for number in self._numbers(subject):
             version: Any = self._call(partial(self._client.get_version, subject, number), missing=None)
@@ -43,16 +54,63 @@ class SchemaRegistry:
         return schemas
 
     def schema(self, schema_id: int) -> str | None:
-        """A schema by its id, whatever subject it belongs to; None if the registry never gave out that id."""
+        """Return a schema by its id, from any subject; None if the registry never gave out that id."""
         found = self._call(lambda: self._client.get_schema(schema_id), missing=None)
         return None if found is None else found.schema_str
+
+    def schemas(self, ids: Collection[int]) -> dict[int, str]:
+        """Return the schemas of those ids that the registry knows.
+
+        For more than 200 ids it first tries the registry's list of all ids, so that unknown ids cost no question.
+        """
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            if len(ids) > _ONE_BY_ONE and (given_out := self._given_out(pool, len(ids))) is not None:
+                ids = given_out.intersection(ids)
+            found = zip(ids, pool.map(self.schema, ids), strict=True)
+            return {schema_id: schema for schema_id, schema in found if schema is not None}
+
+    def given_out(self) -> frozenset[int]:
+        """Return every id that the registry knows, of all subjects."""
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            found = self._given_out(pool, None)
+            assert found is not None
+            return found
+
+    def given_out_if_few(self) -> frozenset[int] | None:
+        """Return every id that the registry knows; None if there are too many to ask before every batch."""
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            return self._given_out(pool, _BEFORE_A_BATCH)
+
+    def _given_out(self, pool: ThreadPoolExecutor, most: int | None) -> frozenset[int] | None:
+        """Return all ids; None if there are more than `most` subjects, or more than `most` versions.
+
+        Deleted versions count too: their records are still in the log.
+        """
+        none: list[str] = []
+        subjects = self._call(lambda: self._client.get_subjects(deleted=True), missing=none)
+        if most is not None and len(subjects) > most:
+            return None
+        numbers = list(pool.map(partial(self._numbers, deleted=True), subjects))
+        versions = [(subject, number) for subject, them in zip(subjects, numbers, strict=True) for number in them]
+        if most is not None and len(versions) > most:
+            return None
+        ids = pool.map(lambda version: self._id_of_version(*version), versions)
+        return frozenset(schema_id for schema_id in ids if schema_id is not None)
+
+    def _id_of_version(self, subject: str, number: int) -> int | None:
+        """Return a version's schema id; None if the version was deleted for good since it was listed."""
+        found: Any = self._call(partial(self._client.get_version, subject, number, deleted=True), missing=None)
+        return None if found is None else int(found.schema_id)
 
     def id_of(self, subject: str, schema: str) -> int | None:
         found = self._call(lambda: self._client.lookup_schema(subject, _avro(schema)), missing=None)
         return None if found is None else found.schema_id
 
     def compatibility(self, subject: str | None) -> str | None:
-        """A subject's own rule, None if it has none; of no subject the rule for those."""
+        """Return a subject's own compatibility rule; None if it has none.
+
+        With None as subject, it returns the global rule, for subjects without their own.
+        """
         found = self._call(lambda: self._client.get_compatibility(subject), missing=None)
         return None if found is None else str(found)
 
@@ -60,10 +118,10 @@ class SchemaRegistry:
         self._call(lambda: self._client.set_compatibility(subject, level), missing=None)
 
     def accepts(self, subject: str, schema: str, *, transitive: bool) -> bool:
-        """Whether the registry would take this schema, under the compatibility the subject has now.
+        """Return whether the registry would accept this schema under the subject's current compatibility.
 
-        Version by version: a question about all at once takes the right to write in Apicurio, is asked of all under
-        any rule there, and is unknown to Karapace.
+        It asks version by version. One question about all versions has three problems: Apicurio requires the right to
+        write for it, Apicurio compares with all versions under any rule, and Karapace does not know the question.
         """
         latest: list[int | str] = ["latest"]
         return all(
@@ -82,15 +140,15 @@ class SchemaRegistry:
             raise self._unreachable(error) from error
 
     def forget(self, subject: str) -> None:
-        """For good. A registry asks for the mark of deletion first."""
+        """Delete a subject for good. A registry requires a soft delete first."""
         none: list[int] = []
         if self._numbers(subject):
             self._call(lambda: self._client.delete_subject(subject), missing=none)
             self._call(lambda: self._client.delete_subject(subject, permanent=True), missing=none)
 
-    def _numbers(self, subject: str) -> list[int]:
+    def _numbers(self, subject: str, *, deleted: bool = False) -> list[int]:
         none: list[int] = []
-        return self._call(lambda: self._client.get_versions(subject), missing=none)
+        return self._call(lambda: self._client.get_versions(subject, deleted=deleted), missing=none)
 
     def _call(self, ask: Callable[[], T], *, missing: T) -> T:
         try:
@@ -103,6 +161,14 @@ class SchemaRegistry:
             raise self._unreachable(error) from error
 
     def _unreachable(self, error: Exception) -> LogError:
+        if behind(error, ssl.SSLError):
+            return LogError(
+                "registry-tls",
+                f"no TLS connection came about with the schema registry at {self._url}",
+                why=str(error),
+                fix="set registry.ca of the profile to the PEM file of the CA that signed its certificate, and let "
+                "registry.url begin with https only if it speaks TLS",
+            )
         return LogError(
             "registry-unreachable",
             f"no schema registry answered at {self._url}",

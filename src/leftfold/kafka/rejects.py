@@ -1,7 +1,8 @@
-"""What a topic's intake did not accept: read back, and re-driven once it is good.
+"""The records that a topic's intake did not accept: reads them, and re-drives them once they are good.
 
-A re-drive never goes to the source topic, where it would be late, and doubled for every reader. It is appended to the
-topic's redrive topic under the position of the record that it stands for; the batch paths read log and redrive.
+A re-drive never goes to the source topic: there the record would be late, and every reader would get it twice. It is
+appended to the topic's redrive topic, under the position of the record that it stands for. The batch paths read both
+the log and the redrive topic.
 """
 
 from __future__ import annotations
@@ -12,30 +13,32 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Message
 from confluent_kafka import Producer as Client
 from pydantic import ValidationError
 
+from leftfold.declare.topic import Topic
 from leftfold.errors import DeclarationError, DeliveryError, LogError
 from leftfold.fold.values import entity_text
 from leftfold.kafka.admin import Admin
 from leftfold.kafka.decode import partly_decoded, schema_id_of
+from leftfold.kafka.delivery import Undelivered
 from leftfold.kafka.encode import MISFITS
-from leftfold.kafka.judge import judged_bytes, judged_fields
+from leftfold.kafka.failures import refused
+from leftfold.kafka.judge import Keyed, judged_bytes, judged_fields
+from leftfold.kafka.log_reader import Scanned, scan
 from leftfold.kafka.producer import SETTINGS, encoder_of
 from leftfold.kafka.registry import SchemaRegistry
-from leftfold.kafka.scan import Scanned, scan
 from leftfold.settings import Kafka
-from leftfold.spec.topic import Topic
 
 _POSITION = re.compile(r"(\d{1,9})/(\d{1,18})")
-# The client refuses by itself what is larger, and its own default is below that of a broker.
+# The client itself refuses larger messages, and its default limit is below that of a broker.
 _LARGEST_MESSAGE = 64 * 1_024 * 1_024
-_FLUSH_S = 150.0  # outlasts delivery.timeout.ms, so nothing stays open
+_FLUSH_S = 150.0  # longer than delivery.timeout.ms, so no record stays open
 
 
-class Position(NamedTuple):
-    """Of a record in the source topic."""
+class RecordPosition(NamedTuple):
+    """The position of a record in the source topic."""
 
     partition: int
     offset: int
@@ -44,14 +47,14 @@ class Position(NamedTuple):
         return f"{self.partition}/{self.offset}"
 
     @classmethod
-    def parse(cls, text: str) -> Position | None:
+    def parse(cls, text: str) -> RecordPosition | None:
         match = _POSITION.fullmatch(text)
         return cls(int(match[1]), int(match[2])) if match else None
 
 
 @dataclass(frozen=True)
 class RejectTopics:
-    """As the cluster names them."""
+    """The names of a topic and its companion topics in the cluster."""
 
     source: str
     rejects: str
@@ -61,9 +64,9 @@ class RejectTopics:
 
 @dataclass(frozen=True)
 class Refused:
-    """A record that was not accepted, as the intake wrote it down."""
+    """A record that was not accepted, as the intake stored it."""
 
-    position: Position
+    position: RecordPosition
     outcome: str
     reason: str
     log_us: int
@@ -72,7 +75,7 @@ class Refused:
     value: bytes | None
 
     @classmethod
-    def of(cls, position: Position, record: Scanned) -> Refused:
+    def of(cls, position: RecordPosition, record: Scanned) -> Refused:
         headers = record.headers
         return cls(
             position=position,
@@ -87,9 +90,9 @@ class Refused:
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of a list: without the bytes, of which there may be many."""
+    """One line of a list of refused records. It leaves out the record's bytes, because the list may be long."""
 
-    position: Position
+    position: RecordPosition
     outcome: str
     reason: str
     log_us: int
@@ -98,35 +101,42 @@ class Entry:
 
 @dataclass
 class Redriven:
-    """What became of a re-drive."""
+    """The result of a re-drive: the positions that were sent, were already re-driven, or were refused."""
 
-    sent: list[Position] = field(default_factory=list)
-    already: list[Position] = field(default_factory=list)
-    refused: list[tuple[Position, str]] = field(default_factory=list)
+    sent: list[RecordPosition] = field(default_factory=list)
+    already: list[RecordPosition] = field(default_factory=list)
+    refused: list[tuple[RecordPosition, str]] = field(default_factory=list)
 
 
-Judge = Callable[[Refused], "tuple[bytes | None, bytes] | str"]  # key and value to send, or why not
+Judge = Callable[[Refused], "tuple[bytes | None, bytes] | str"]  # key and value to send, or the reason why not
 
 
 class Rejects:
-    """Made by `App.rejects`."""
+    """The refused records of one topic. Made by `App.rejects`."""
 
     def __init__(
-        self, topic: Topic[Any], names: RejectTopics, kafka: Kafka, admin: Admin, registry: SchemaRegistry
+        self,
+        topic: Topic[Any],
+        names: RejectTopics,
+        kafka: Kafka,
+        admin: Admin,
+        registry: SchemaRegistry,
+        keyed: Keyed = (),
     ) -> None:
         self._topic = topic
         self._names = names
         self._kafka = kafka
         self._admin = admin
         self._registry = registry
+        self._keyed = keyed
         self.schema = cache(registry.schema)
 
     def entries(self, *, late: bool = False) -> list[Entry]:
-        """All late records, or all others that were refused, by position."""
+        """Return all late records, or all other refused records, ordered by position."""
         if late and self._topic.compacted:
-            return []  # nothing of it is late
+            return []  # records of a compacted topic are never late
         again = self._positions_redriven()
-        names: dict[str, str] = {}  # one text for all records of a reason
+        names: dict[str, str] = {}  # shares one text among all records with the same reason
         found = {
             r.position: Entry(
                 r.position, r.outcome, names.setdefault(r.reason, r.reason), r.log_us, r.position in again
@@ -135,25 +145,34 @@ class Rejects:
         }
         return [found[position] for position in sorted(found)]
 
-    def find(self, position: Position) -> tuple[Refused, bool]:
-        """Everything that is known of one record, and whether it was re-driven."""
+    def find(self, position: RecordPosition) -> tuple[Refused, bool]:
+        """Return everything that is known about one record, and whether it was re-driven."""
         (found,) = self._found([position]).values()
         return found, position in self._positions_redriven()
 
     def decoded(self, value: bytes) -> dict[str, Any] | str:
-        """As much as can be made of the bytes: fields, else text."""
+        """Decode as much of the bytes as possible: the fields, or else text."""
         schema_id = schema_id_of(value) if self._topic.format == "avro" else None
         if schema_id is not None and (writer := self.schema(schema_id)) is not None:
             return partly_decoded(value, writer)
         return value.decode(errors="backslashreplace")
 
-    def redrive(self, positions: Collection[Position] | None = None) -> Redriven:
-        """Send originals again that are good by now; None means all. What is still bad is not sent."""
+    def redrive(self, positions: Collection[RecordPosition] | None = None) -> Redriven:
+        """Send those original records again that are accepted by now. None as `positions` means all records.
+
+        Records that would still be refused are not sent.
+        """
         self._refuse_compacted()
 
         def original(record: Refused) -> tuple[bytes | None, bytes] | str:
             verdict = judged_bytes(
-                self._topic, record.value, self.schema, log_us=record.log_us, by_broker=record.by_broker
+                self._topic,
+                record.value,
+                self.schema,
+                log_us=record.log_us,
+                by_broker=record.by_broker,
+                key=record.key,
+                keyed=self._keyed,
             )
             if verdict is not None:
                 return verdict.reason
@@ -163,8 +182,11 @@ class Rejects:
         records = self._everything() if positions is None else iter(self._found(positions).values())
         return self._append(records, original)
 
-    def correct(self, events: Mapping[Position, str]) -> Redriven:
-        """Send corrected events, as JSON, each in the place of the record at its position and with its log time."""
+    def correct(self, events: Mapping[RecordPosition, str]) -> Redriven:
+        """Send corrected events, given as JSON.
+
+        Each event takes the place of the record at its position, and keeps that record's log time.
+        """
         self._refuse_compacted()
         encode = encoder_of(self._topic, self._names.source, self._registry)
 
@@ -175,7 +197,9 @@ class Rejects:
                 first = error.errors(include_url=False)[0]
                 return f"{'.'.join(str(part) for part in first['loc']) or 'the event'}: {first['msg']}"
             fields = event.micros()
-            verdict = judged_fields(self._topic, fields, log_us=record.log_us, by_broker=record.by_broker)
+            verdict = judged_fields(
+                self._topic, fields, log_us=record.log_us, by_broker=record.by_broker, keyed=self._keyed
+            )
             if verdict is not None:
                 return verdict.reason
             try:
@@ -188,15 +212,15 @@ class Rejects:
     # Reading ---------------------------------------------------------------------------------------------------------
 
     def _everything(self) -> Iterator[Refused]:
-        """Once each: a batch that ran again wrote the same record once more."""
-        seen: set[Position] = set()
+        """Yield each refused record once: a batch that ran again has written the same record twice."""
+        seen: set[RecordPosition] = set()
         for topic in (self._names.rejects, self._names.late):
             for record in self._refused(topic):
                 if record.position not in seen:
                     seen.add(record.position)
                     yield record
 
-    def _found(self, positions: Collection[Position]) -> dict[Position, Refused]:
+    def _found(self, positions: Collection[RecordPosition]) -> dict[RecordPosition, Refused]:
         topics = (self._names.rejects,) if self._topic.compacted else (self._names.rejects, self._names.late)
         found = {r.position: r for t in topics for r in self._refused(t) if r.position in positions}
         if missing := sorted(set(positions) - found.keys()):
@@ -213,10 +237,10 @@ class Rejects:
         for position, record in self._scan(topic):
             yield Refused.of(position, record)
 
-    def _positions_redriven(self) -> set[Position]:
+    def _positions_redriven(self) -> set[RecordPosition]:
         return set() if self._topic.compacted else {position for position, _ in self._scan(self._names.redrive)}
 
-    def _scan(self, topic: str) -> Iterator[tuple[Position, Scanned]]:
+    def _scan(self, topic: str) -> Iterator[tuple[RecordPosition, Scanned]]:
         partitions = self._admin.partitions([topic]).get(topic)
         if partitions is None:
             raise LogError(
@@ -227,18 +251,22 @@ class Rejects:
                 source=self._topic.source,
             )
         for record in scan(self._kafka, topic, range(partitions)):
-            position = Position.parse((record.key or b"").decode(errors="replace"))
-            if position is not None:  # else it is none of ours
+            position = RecordPosition.parse((record.key or b"").decode(errors="replace"))
+            if position is not None:  # else Leftfold did not write it
                 yield position, record
 
     # Writing ---------------------------------------------------------------------------------------------------------
 
     def _append(self, records: Iterable[Refused], judge: Judge) -> Redriven:
-        done, again, failures = Redriven(), self._positions_redriven(), []
+        done, again, undelivered = Redriven(), self._positions_redriven(), Undelivered()
+        refusals: list[LogError] = []
+        state = "those that were acknowledged are re-driven; a second attempt leaves them out"
 
-        def on_delivery(error: KafkaError | None, _: Any) -> None:
+        def on_delivery(error: KafkaError | None, message: Message) -> None:
             if error is not None:
-                failures.append(error.str())
+                undelivered.report(error, message)
+                if (refusal := refused(self._kafka, error, topic=self._names.redrive, state=state)) is not None:
+                    refusals.append(refusal)
 
         settings = {**self._kafka.for_librdkafka(), **SETTINGS, "message.max.bytes": _LARGEST_MESSAGE}
         client = Client({**settings, "on_delivery": on_delivery})
@@ -253,14 +281,25 @@ class Rejects:
             self._produce(client, record, *judgement)
             done.sent.append(record.position)
         remaining = client.flush(_FLUSH_S)
-        if lost := len(failures) + remaining:
+        if refusals:
+            raise refusals[0]
+        if lost := len(undelivered) + remaining:
+            failed = undelivered.failed
             raise DeliveryError(
                 "not-redriven",
-                f"{lost:,} of {len(done.sent):,} records to {self._names.redrive} were not delivered",
-                why=failures[0] if failures else "the brokers are slow or fewer than min.insync.replicas are in sync",
-                state="those that were delivered are re-driven; a second attempt leaves them out",
+                f"{lost:,} of {len(done.sent):,} records to {self._names.redrive} were not acknowledged",
+                why=failed.reason
+                or undelivered.unknown.reason
+                or "the brokers are slow or fewer than min.insync.replicas are in sync",
+                state=f"{failed.records:,} are not in it, {lost - failed.records:,} may be; "
+                "a second attempt leaves out what is, and a position that is there twice counts once",
                 fix="correct the cause and run the same command again",
                 retriable=True,
+                details={
+                    "acknowledged": len(done.sent) - lost,
+                    "failed": failed.records,
+                    "unknown": lost - failed.records,
+                },
             )
         return done
 
@@ -273,7 +312,7 @@ class Rejects:
             try:
                 client.produce(self._names.redrive, value, position, headers=headers)  # type: ignore[arg-type] # bytes are right
             except BufferError:
-                client.poll(0.1)  # full: wait until some of it is acknowledged
+                client.poll(0.1)  # the buffer is full: wait for acknowledgements
                 continue
             client.poll(0)
             return

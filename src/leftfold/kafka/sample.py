@@ -1,6 +1,6 @@
-"""The newest records of a topic, looked at: which keys they have, how large they are, whose clock they carry.
+"""Samples the newest records of a topic: which keys they have, how large they are, whose clock they carry.
 
-Read by plain assignment: no group is joined and nothing is committed. Values are looked at one by one and not kept.
+It reads by plain assignment: it joins no group and commits nothing. Values are examined one by one and not kept.
 """
 
 from __future__ import annotations
@@ -16,52 +16,57 @@ from typing import Any
 from fastavro import parse_schema
 
 from leftfold import clock
+from leftfold.declare.event import fields_of
+from leftfold.declare.topic import Topic
 from leftfold.fold.durations import SECOND
 from leftfold.kafka.admin import Admin
 from leftfold.kafka.decode import UNREADABLE, Decode, avro_decoder, json_decoder, schema_id_of
-from leftfold.kafka.judge import Verdict, judged_bytes, judged_fields
-from leftfold.kafka.reading import Logged, LogReader
+from leftfold.kafka.judge import Judgement, judged_bytes, judged_fields
+from leftfold.kafka.log_reader import Logged, LogReader
 from leftfold.settings import Kafka
-from leftfold.spec.event import fields_of
-from leftfold.spec.topic import Topic
 
-RECORDS = 10_000  # a share of 1 % is then known within a fifth of itself
-_SECONDS = 5.0  # of reading; what has come by then is the sample
+RECORDS = 10_000  # enough to measure a share of 1 % with an error of a fifth of it
+_SECONDS = 5.0  # time limit for reading; the sample is what has arrived by then
 _TOP_KEYS = 10
-_STEPS_BACK = SECOND  # of log times, where several producers write batches that they began to fill before
-# Rates are of the last minute; if too little came in it, of the last hour; else of the last day.
+_STEPS_BACK = SECOND  # allowed step back of log times: several producers write batches that they began earlier
+# Rates cover the last minute; if too few records arrived in it, the last hour; else the last day.
 _WINDOWS = (60, 3_600, 86_400)
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Of the newest records of every partition. Times in microseconds; log time minus event time is a `lag`."""
+    """A summary of the newest records of every partition.
+
+    Times are in microseconds. A `lag` is log time minus event time.
+    """
 
     topic: str
     records: int
-    seconds: int  # how far back rates were measured
-    by_partition: dict[int, float]  # how many records a second each partition got, counting offsets
+    seconds: int  # the time span over which rates were measured
+    by_partition: dict[int, float]  # records per second of each partition, by counting offsets
     mean_bytes: float  # key and value
     largest_bytes: int
-    keys: int  # distinct ones
-    split_keys: int  # those of them that were seen in more than one partition
+    keys: int  # distinct keys
+    split_keys: int  # keys that were seen in more than one partition
     without_key: int
-    top_keys: tuple[tuple[str, int], ...]  # the most frequent, with how often
+    top_keys: tuple[tuple[str, int], ...]  # the most frequent keys and their counts
     by_producer: int  # records whose log time is their producer's clock
-    ahead: int  # how far the newest log time lies after the moment at which it was read, by this machine's clock
-    rejected: int = 0  # this and what follows only if the topic is declared
-    reasons: tuple[tuple[str, int], ...] = ()  # of the rejected, the most frequent first
+    ahead: int  # how far the newest log time is after the time of reading, by this machine's clock
+    rejected: int = 0  # this field and those below are only set for a declared topic
+    reasons: tuple[tuple[str, int], ...] = ()  # of the rejected records, with counts, the most frequent first
     late: int = 0
     future: int = 0
     lags: tuple[int, int, int] | None = None  # smallest, median, largest
-    # Log time of the newest record by partition, where log times go up: those of a producer's next batches then do too.
+    # Log time of the newest record by partition, only where log times increase: then the log times of a producer's next
+    # batches increase too.
     newest: dict[int, int] = field(default_factory=dict)
-    # ... and of the last batches of the idempotent producers that its leader remembers, 0 if none; where brokers tell.
+    # Newest log time of the last batches of the idempotent producers that a partition's leader remembers; 0 if none.
+    # Only for partitions where the brokers report it.
     idempotent: dict[int, int] = field(default_factory=dict)
 
     @property
     def rate(self) -> float:
-        """Records a second, of all partitions."""
+        """Records per second over all partitions."""
         return sum(self.by_partition.values())
 
 
@@ -74,7 +79,7 @@ def take_sample(
     *,
     records: int = RECORDS,
 ) -> Sample:
-    """`judge` is for a declared topic."""
+    """Read the newest records of a topic and summarize them. `judge` is for a declared topic."""
     starts, ends = admin.start_offsets(topic, partitions), admin.end_offsets(topic, partitions)
     seconds, rates = _rates(admin, topic, ends, enough=records)
     ranges = newest({p: (starts[p], ends[p]) for p in ends}, records)
@@ -92,7 +97,10 @@ def take_sample(
 
 
 def _rates(admin: Admin, topic: str, ends: Mapping[int, int], *, enough: int) -> tuple[int, dict[int, float]]:
-    """From the brokers' index of time, not from the records: the newest ones may all have come in a blink."""
+    """Return the measured time span in seconds, and the records per second of each partition.
+
+    It uses the brokers' time index, not the records: the newest records may all have arrived within a moment.
+    """
     now_us = clock.now_us()
     for seconds in _WINDOWS:
         since = admin.offsets_at(topic, len(ends), now_us - seconds * SECOND)
@@ -103,7 +111,10 @@ def _rates(admin: Admin, topic: str, ends: Mapping[int, int], *, enough: int) ->
 
 
 def newest(held: Mapping[int, tuple[int, int]], records: int) -> dict[int, tuple[int, int]]:
-    """The ends of what partitions hold, about `records` offsets in all, by the share that each has of them."""
+    """Return the range at the end of each partition, about `records` offsets in total.
+
+    Each partition gets a part in proportion to the offsets that it holds, at least one.
+    """
     total = sum(end - start for start, end in held.values())
     return {
         p: (max(start, end - max(1, records * (end - start) // total)), end)
@@ -113,7 +124,7 @@ def newest(held: Mapping[int, tuple[int, int]], records: int) -> dict[int, tuple
 
 
 class Judge:
-    """What would become of each record of a declared topic, and how long after its event it was logged."""
+    """Decides whether a declared topic's record would be accepted, and how long after its event it was logged."""
 
     def __init__(self, topic: Topic[Any], schema_of: Callable[[int], str | None]) -> None:
         self._topic = topic
@@ -127,26 +138,29 @@ class Judge:
             else avro_decoder(topic.event, fields, self._schema_of)
         )
 
-    def __call__(self, record: Logged) -> tuple[Verdict | None, int | None]:
-        """Why it is not accepted, if so; and its lag, if it has a time."""
+    def __call__(self, record: Logged) -> tuple[Judgement | None, int | None]:
+        """Return why a record is not accepted, if so; and its lag, if it has a time."""
         topic, value = self._topic, record.value
         if value is None and topic.compacted:
             return None, None  # a deletion
         if (schema_id := self._foreign(value)) is not None:
-            return Verdict("rejected", f"schema id {schema_id} is not Avro"), None
+            return Judgement("rejected", f"schema id {schema_id} is not Avro"), None
         event = self._decode(value)
-        if topic.compacted:  # nothing of it is late
-            return (Verdict("rejected", "undecodable") if event is None else None), None
+        if topic.compacted:  # records of a compacted topic are never late
+            return (Judgement("rejected", "undecodable") if event is None else None), None
         log_us, by_broker = record.log_us, record.by_broker
-        if event is None:  # in full, for the reason; the decoder knows none
-            return judged_bytes(topic, value, self._schema_of, log_us=log_us, by_broker=by_broker), None
+        if event is None:  # judge it again in full: the decoder gives no reason
+            return judged_bytes(topic, value, self._schema_of, log_us=log_us, by_broker=by_broker, key=record.key), None
         verdict = judged_fields(topic, event, log_us=log_us, by_broker=by_broker)
         assert topic.time is not None, "only a compacted topic has no time"
         known = by_broker or topic.log_time == "producer"
         return verdict, log_us - event[topic.time.name] if known else None
 
     def _foreign(self, value: bytes | None) -> int | None:
-        """The id of a schema of another kind: a registry holds JSON Schema and Protobuf too."""
+        """Return the schema id of a value whose schema is not Avro; else None.
+
+        A registry holds JSON Schema and Protobuf too.
+        """
         if value is None or self._topic.format == "json" or (schema_id := schema_id_of(value)) is None:
             return None
         return None if self._is_avro(schema_id) else schema_id
@@ -154,7 +168,7 @@ class Judge:
     def _parses(self, schema_id: int) -> bool:
         text = self._schema_of(schema_id)
         if text is None:
-            return True  # unknown, which is another reason
+            return True  # an unknown id is rejected for another reason
         try:
             parse_schema(json.loads(text))
         except UNREADABLE:
@@ -164,7 +178,7 @@ class Judge:
 
 @dataclass
 class Tally:
-    """Counts records as they come."""
+    """Counts records one by one, and makes a sample of the counts."""
 
     topic: str
     judge: Judge | None

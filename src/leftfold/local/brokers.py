@@ -1,14 +1,14 @@
-"""Kafka brokers as local processes: KRaft, each of them broker and controller.
+"""Kafka brokers as local processes, in KRaft mode: each process is both broker and controller.
 
-Writes their settings and formats their directories. All paths in the settings are relative to the broker's own
-directory, so a project may lie anywhere and may be moved while it is down.
+This module writes their settings and gives the command that formats their directories. All paths in the settings are
+relative to the broker's own directory, so a project may be anywhere and may be moved while the cluster is down.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from leftfold import jars
+from leftfold import jars, private
 from leftfold.errors import LocalError
 from leftfold.local import java, wire
 from leftfold.local.endpoints import HOST, Endpoints
@@ -31,7 +31,7 @@ logger.config.level = warn
 
 
 def settings(endpoints: Endpoints, node: int) -> dict[str, str]:
-    """server.properties of one broker. Pure."""
+    """The content of one broker's server.properties. A pure function."""
     ports = endpoints.ports
     count = len(ports.brokers)
     copies, in_sync = (3, 2) if count >= 3 else (1, 1)
@@ -40,7 +40,7 @@ def settings(endpoints: Endpoints, node: int) -> dict[str, str]:
     return {
         "process.roles": "broker,controller",
         "node.id": str(node),
-        # Static voters: a dynamic quorum keeps its ports in the metadata log, where a port that was taken stays taken.
+        # Static voters: a dynamic quorum stores its ports in the metadata log, where a lost port cannot be replaced.
         "controller.quorum.voters": voters,
         "listeners": f"PLAINTEXT://{HOST}:{broker},CONTROLLER://{HOST}:{controller}",
         "advertised.listeners": f"PLAINTEXT://{HOST}:{broker}",
@@ -55,16 +55,19 @@ def settings(endpoints: Endpoints, node: int) -> dict[str, str]:
         "transaction.state.log.min.isr": str(in_sync),
         "share.coordinator.state.topic.replication.factor": str(copies),
         "share.coordinator.state.topic.min.isr": str(in_sync),
-        # 50 partitions each by default, times three copies: a laptop's first consumer would wait for 150 directories.
+        # The default is 50 partitions each. With three replicas, the first consumer would wait for 150 directories.
         "offsets.topic.num.partitions": "6",
         "transaction.state.log.num.partitions": "6",
         "share.coordinator.state.topic.num.partitions": "6",
         "auto.create.topics.enable": "false",
         "unclean.leader.election.enable": "false",
-        # Consumers of one laptop start together or not at all; 3 s of waiting for more only slows tests.
+        # Consumers on one laptop start together or not at all. The default wait of 3 s for more only slows down tests.
         "group.initial.rebalance.delay.ms": "100",
-        # A killed broker may register again only when its old session is over: 9 s by default.
+        # A killed broker can register again only after its old session has timed out: 9 s by default.
         "broker.session.timeout.ms": "6000",
+        # After 60 s by default a broker that the controllers did not register ends itself. On a busy machine three
+        # brokers that start together take longer to elect a controller.
+        "initial.broker.registration.timeout.ms": "240000",
         "broker.heartbeat.interval.ms": "1000",
         # The default of 128 MB is a quarter of the heap.
         "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
@@ -74,9 +77,9 @@ def settings(endpoints: Endpoints, node: int) -> dict[str, str]:
 
 
 def service(state: Path, endpoints: Endpoints, *, node: int, java_path: str) -> Service:
-    """A broker, with its settings written where it will look for them."""
+    """Describe one broker's process, and write its settings where it will look for them."""
     directory = state / f"broker-{node}"
-    directory.mkdir(parents=True, exist_ok=True)
+    private.directory(directory)
     _write(directory / "server.properties", "".join(f"{k}={v}\n" for k, v in settings(endpoints, node).items()))
     _write(directory / "log4j2.properties", _LOG4J2)
     return Service(
@@ -89,24 +92,24 @@ def service(state: Path, endpoints: Endpoints, *, node: int, java_path: str) -> 
 
 
 def serves(endpoints: Endpoints, node: int) -> bool:
-    """Whether the broker answers and counts itself among the living: registered and not fenced."""
+    """Return whether the broker answers and reports itself as alive: registered and not fenced."""
     port = endpoints.ports.brokers[node - 1]
     return wire.live_brokers(port).get(node) == port
 
 
 def sees_all(endpoints: Endpoints, node: int) -> bool:
-    """Whether it counts everyone among the living. Once all do, a topic with three copies can be created."""
+    """Return whether the broker sees all brokers as alive. Once all do, a topic with three replicas can be created."""
     ports = endpoints.ports.brokers
     return wire.live_brokers(ports[node - 1]) == dict(enumerate(ports, start=1))
 
 
 def formatted(service: Service) -> bool:
-    """meta.properties is the last file that a format writes, and it is renamed into place."""
+    """True if meta.properties exists. It is the last file that a format writes, and it is renamed into place."""
     return (service.directory / "data" / "meta.properties").exists()
 
 
 def format_argv(*, cluster_id: str, java_path: str) -> tuple[str, ...]:
-    """Formats the directory it is run in. A second's work of a JVM, so three run at once."""
+    """The command that formats the directory in which it runs. It takes a JVM about a second, so three run at once."""
     tool = ("kafka.tools.StorageTool", "format", "--cluster-id", cluster_id, "--config", "server.properties")
     return (java_path, *java.BRIEF, *LOGGING, "-cp", _classpath(), *tool)
 

@@ -1,6 +1,7 @@
 """The local cluster as a whole: up, down, status, logs, reset.
 
-`up` starts what is missing and nothing else, so running it again repairs. One command at a time works on a cluster.
+`up` starts what is missing and nothing else, so a second `up` repairs a cluster. Only one command at a time works on a
+cluster.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from leftfold.local.process import Identity
 from leftfold.local.service import Service, failed
 
 Progress = Callable[[str], None]
-READY_S = 90.0  # 10 to 20 s on two cores; the rest is for a machine that is busier still
-GRACE_S = 15.0  # brokers hand over their partitions; past this they are killed, and recover at the next start
+READY_S = 240.0  # a start takes 10 to 20 s on two cores; the rest is reserve for a busier machine
+GRACE_S = 15.0  # for brokers to hand over their partitions; then they are killed, and recover at the next start
 
 
 def up(
@@ -37,7 +38,7 @@ def up(
 ) -> Endpoints:
     """Start what is not running and wait until all of it is ready. Repairs a half-dead cluster.
 
-    `spark_workers` is remembered: without it as many as before are kept running, with 0 they are ended and forgotten.
+    `spark_workers` is remembered. With None, as many workers as before run. With 0, they are ended and forgotten.
     """
     say = progress or (lambda _: None)
     with exclusive(root, say):
@@ -59,20 +60,20 @@ def up(
         _format(root, endpoints, services, java_path=java_path, say=say)
         for service in services.values():
             endpoints = endpoints.having(service.name, _start(root, service))
-            record.write(root, endpoints)  # after each: an interrupted `up` leaves what `down` can find
+            record.write(root, endpoints)  # after each start: `down` then finds what an interrupted `up` left
         _await_ready(root, endpoints, services, say)
         return endpoints
 
 
 def down(root: Path, *, progress: Progress | None = None) -> dict[str, str]:
-    """End every process of this cluster, recorded or not. Name → how it ended."""
+    """End every process of this cluster, recorded or not. The result maps each name to how the process ended."""
     say = progress or (lambda _: None)
     with exclusive(root, say):
         return _down(root, say)
 
 
 def status(root: Path) -> dict[str, Any]:
-    """The processes as they are now. Asks each one; starts and changes nothing."""
+    """The current state of the processes. It asks each process, and starts and changes nothing."""
     endpoints = record.last(root)
     if endpoints is None:
         return {"state": "down", "bootstrap": None, "registry": None, "redis": None, "spark": None, "processes": []}
@@ -90,7 +91,7 @@ def status(root: Path) -> dict[str, Any]:
 
 def logs(root: Path, name: str | None = None) -> dict[str, Path]:
     """The log file of each process, or of one."""
-    homes = (state_dir(root) / "logs", root / ".leftfold" / "logs")  # of the engines; of Spark and of our errors
+    homes = (state_dir(root) / "logs", root / ".leftfold" / "logs")  # the engines' logs; Spark's and our errors
     found = {path.stem: path for home in homes for path in sorted(home.glob("*.log"))}
     if name is None:
         return found
@@ -118,7 +119,10 @@ def reset(root: Path, *, confirm: str, progress: Progress | None = None) -> dict
 
 
 def _planned(root: Path, brokers: Literal[1, 3] | None, say: Progress) -> Endpoints:
-    """What the cluster is going to be, written down before anything starts."""
+    """Plan the cluster, and write the plan down before anything starts.
+
+    Ends strays, and replaces ports that another program took while the cluster was down.
+    """
     endpoints = record.last(root)
     if endpoints is None:
         endpoints = Endpoints(_new_cluster_id(), ports.fresh(brokers or 3))
@@ -133,7 +137,7 @@ def _planned(root: Path, brokers: Literal[1, 3] | None, say: Progress) -> Endpoi
     _end_strays(root, endpoints, say)
     moved = ports.rechosen(endpoints)
     if moved.ports.controllers != endpoints.ports.controllers:
-        # Living brokers have the old address of the quorum in their settings.
+        # The settings of living brokers contain the old address of the quorum.
         say("a controller's port was taken by another program; all brokers get new settings")
         living = [identity for name, identity in endpoints.processes.items() if roster.is_broker(name)]
         process.end(living, grace_s=GRACE_S)
@@ -147,7 +151,7 @@ def _planned(root: Path, brokers: Literal[1, 3] | None, say: Progress) -> Endpoi
 
 
 def _with_workers(root: Path, endpoints: Endpoints, workers: int, say: Progress) -> Endpoints:
-    """The cluster with so many Spark workers; those that are too many are ended, with their executors."""
+    """The cluster with this number of Spark workers. Surplus workers are ended, with their executors."""
     wanted = replace(endpoints, ports=ports.with_workers(endpoints.ports, workers))
     names = ports.of(wanted.ports)
     ending = {name: identity for name, identity in endpoints.processes.items() if name not in names}
@@ -161,7 +165,7 @@ def _with_workers(root: Path, endpoints: Endpoints, workers: int, say: Progress)
 
 
 def _new_cluster_id() -> str:
-    """A uuid as Kafka writes one; a leading dash would look like an option to StorageTool."""
+    """A UUID in Kafka's format. It has no leading dash, which StorageTool would take for an option."""
     while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()).startswith("-"):
         continue
     return text
@@ -177,15 +181,15 @@ def _end_strays(root: Path, endpoints: Endpoints, say: Progress) -> None:
 def _down(root: Path, say: Progress) -> dict[str, str]:
     endpoints = record.last(root)
     recorded = {identity: name for name, identity in endpoints.processes.items()} if endpoints else {}
-    ours = process.marked(roster.mark(root)) | recorded  # executors too: they bear the mark of their worker
+    ours = process.marked(roster.mark(root)) | recorded  # executors too: they have the mark of their worker
     living = {name for identity, name in ours.items() if process.alive(identity)}
     if living:
         say(f"ending {', '.join(sorted(living))}")
     ended = process.end(ours, grace_s=GRACE_S)
-    process.end(process.marked(roster.mark(root)), grace_s=GRACE_S)  # an executor that was being started meanwhile
+    process.end(process.marked(roster.mark(root)), grace_s=GRACE_S)  # an executor that a worker started meanwhile
     if endpoints:
         record.write(root, replace(endpoints, processes={}))
-    # A worker's own end last: its executors have its name, and how they ended is its business.
+    # Executors have the name of their worker. The worker's own entry comes last, so that the result says how it ended.
     return {ours[one]: how for one, how in sorted(ended.items(), key=lambda end: end[0] in recorded)}
 
 
@@ -213,7 +217,7 @@ def _start(root: Path, service: Service) -> Identity:
 
 
 def _await_ready(root: Path, endpoints: Endpoints, services: dict[str, Service], say: Progress) -> None:
-    """All of the cluster, also what was running before: a broker is ready when it sees the others."""
+    """Wait for all of the cluster, also for processes that ran before: a broker is ready when it sees the others."""
     began = clock.monotonic()
     pending = list(ports.of(endpoints.ports))
     if services:

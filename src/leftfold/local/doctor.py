@@ -1,4 +1,4 @@
-"""Checks of the machine and the local cluster, each with what to do about it. Changes nothing."""
+"""Checks the machine and the local cluster. Each check says what to do about a problem. Changes nothing."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from leftfold.errors import LocalError
 from leftfold.local import cluster, java, ports, redis_server, spark_cluster
 from leftfold.local import endpoints as record
 
-ROOM_BYTES = 2_000_000_000  # brokers with the tutorial's data, Spark's checkpoints, and as much again
+ROOM_BYTES = 2_000_000_000  # twice what brokers with the tutorial's data and Spark's checkpoints need
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of the doctor. `idle` is neither right nor wrong: not running, or not needed now."""
+    """One line of the doctor's output. `idle` is neither right nor wrong: not running, or not needed now."""
 
     name: str
     verdict: Literal["ok", "wrong", "idle"]
@@ -30,7 +30,7 @@ class Check:
 
 
 def examine(root: Path | None) -> list[Check]:
-    """All checks; without a project only those of the machine."""
+    """Run all checks. Without a project, run only the checks of the machine."""
     machine = [_java(), *_jars(), _maven(), _redis(), _pyspark(root), _disk(root or Path.cwd())]
     return machine + (_cluster(root) if root else [Check("project", "idle", "not inside a project", "leftfold init")])
 
@@ -72,7 +72,10 @@ def _redis() -> Check:
 
 
 def _pyspark(root: Path | None) -> Check:
-    """Wrong only where Spark workers were asked for: declaring, sending and reading do without it."""
+    """Check PySpark. If it is missing, that is wrong only if the cluster has Spark workers.
+
+    Declaring, sending and reading do not need it.
+    """
     try:
         home = spark_cluster.find()
     except LocalError as error:

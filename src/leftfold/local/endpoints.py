@@ -1,6 +1,7 @@
-"""cluster.json: where the local cluster listens and which processes it is.
+"""The file cluster.json: the ports on which the local cluster listens, and its processes.
 
-The one file that other rooms read to find the cluster. Written whole or not at all; imports nothing heavy.
+Other rooms read only this file to find the cluster. It is written whole or not at all. This module imports nothing
+heavy.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from leftfold import private
 from leftfold.errors import LocalError
 from leftfold.local import process
 from leftfold.local.process import Identity
@@ -20,19 +22,19 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Chosen once and kept; broker i listens on brokers[i - 1]."""
+    """The ports of the cluster. They are kept until another program takes one. Broker i listens on brokers[i - 1]."""
 
     brokers: tuple[int, ...]
     controllers: tuple[int, ...]
     registry: int
     redis: int
-    spark_master: tuple[int, ...] = ()  # its own port and that of its page; empty: no Spark cluster was asked for
-    spark_workers: tuple[tuple[int, ...], ...] = ()  # the same of each worker
+    spark_master: tuple[int, ...] = ()  # its own port and that of its web page; empty if there is no Spark cluster
+    spark_workers: tuple[tuple[int, ...], ...] = ()  # the same two ports for each worker
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Everything a client needs, and everything `down` needs."""
+    """The addresses that clients need, and the processes that `down` has to end."""
 
     cluster_id: str
     ports: Ports
@@ -52,7 +54,7 @@ class Endpoints:
 
     @property
     def spark_url(self) -> str | None:
-        """The master of the Spark cluster, if one was asked for."""
+        """The URL of the Spark master; None if there is no Spark cluster."""
         return f"spark://{HOST}:{self.ports.spark_master[0]}" if self.ports.spark_master else None
 
     def having(self, name: str, identity: Identity) -> Endpoints:
@@ -64,7 +66,7 @@ class Endpoints:
 
 
 def state_dir(root: Path) -> Path:
-    """All that the local cluster of a project keeps: data, logs, cluster.json."""
+    """The directory of everything that the local cluster of a project keeps: data, logs, cluster.json."""
     return root / ".leftfold" / "local"
 
 
@@ -82,7 +84,7 @@ def last(root: Path) -> Endpoints | None:
             tuple(ports["controllers"]),
             ports["registry"],
             ports["redis"],
-            tuple(ports.get("spark_master", ())),  # a file from before there were Spark clusters has neither
+            tuple(ports.get("spark_master", ())),  # older files have neither of these two
             tuple(map(tuple, ports.get("spark_workers", ()))),
         ),
         processes={name: Identity(**identity) for name, identity in document["processes"].items()},
@@ -90,7 +92,7 @@ def last(root: Path) -> Endpoints | None:
 
 
 def write(root: Path, endpoints: Endpoints) -> None:
-    """Atomically, and on disk before the name appears: `down` after a crash depends on it."""
+    """Write cluster.json atomically. Its content is on disk before its name appears: `down` after a crash needs it."""
     addresses = {
         "bootstrap": endpoints.bootstrap,
         "registry": endpoints.registry_url,
@@ -98,7 +100,7 @@ def write(root: Path, endpoints: Endpoints) -> None:
         "spark": endpoints.spark_url,
     }
     path = state_dir(root) / "cluster.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    private.directory(path.parent)
     temporary = path.with_name(f"cluster.json.{os.getpid()}")
     with temporary.open("w", encoding="utf-8") as file:
         json.dump({"version": VERSION, **addresses, **asdict(endpoints)}, file, indent=1)
@@ -108,7 +110,7 @@ def write(root: Path, endpoints: Endpoints) -> None:
 
 
 def read(root: Path) -> Endpoints:
-    """The running cluster. Refused if nothing of it runs; a cluster with a dead broker is still a cluster."""
+    """The running cluster. Raises if none of its processes runs. A cluster with a dead broker still counts."""
     endpoints = last(root)
     if endpoints is None or not any(map(endpoints.alive, endpoints.processes)):
         raise LocalError(

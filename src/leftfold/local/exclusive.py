@@ -1,4 +1,4 @@
-"""One command at a time on a cluster: a lock that dies with its holder, so a crash never leaves it behind."""
+"""A lock that lets one command at a time work on a cluster. It ends with its holder, so a crash never leaves it."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from leftfold import private
 from leftfold.errors import LocalError
 from leftfold.local import process
 
-BUSY_S = 180.0  # longer than the slowest `up` that still succeeds
+BUSY_S = 300.0  # longer than the slowest `up` that still succeeds (cluster.READY_S)
 
 
 @contextmanager
 def exclusive(root: Path, say: Callable[[str], None], *, wait_s: float = BUSY_S) -> Iterator[None]:
-    """Hold the cluster of `root`; a second command waits, and says for whom."""
+    """Hold the lock on the cluster of `root`. A second command waits, and says for which process."""
     path = root / ".leftfold" / "local.lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    private.directory(path.parent)
     with path.open("a+", encoding="ascii") as file:
         if not _try_lock(file.fileno()):
             file.seek(0)

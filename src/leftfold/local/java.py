@@ -1,4 +1,4 @@
-"""The Java that runs brokers and registry: found, and new enough."""
+"""Finds the Java that runs the brokers and the registry, and checks that it is new enough."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from leftfold.errors import LocalError
 
 OLDEST = 17  # Kafka 4 brokers, Spark 4 and the registry all need it
 
-# A process with a full heap must end, not go on half alive; IPv4 only, so that 127.0.0.1 is all it listens on.
+# A process with a full heap must end instead of continuing half alive. With IPv4 only, it listens on 127.0.0.1 alone.
 FLAGS = ("-XX:+ExitOnOutOfMemoryError", "-Djava.net.preferIPv4Stack=true", "-Djava.awt.headless=true")
-# For what works a second and then idles: no second compiler, no collector threads.
+# For processes that work for a second and then idle: no second compiler, no threads of a garbage collector.
 BRIEF = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _FIX = (
     "install Java 17 (Debian: `apt install openjdk-17-jre-headless`, macOS: `brew install openjdk@17`), "
@@ -23,7 +23,7 @@ _FIX = (
 
 
 def find() -> str:
-    """The java to run: JAVA_HOME's, else the PATH's. Refused if missing or too old."""
+    """The path of java: in JAVA_HOME if that is set, else on the PATH. Raises if it is missing or too old."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
     if java is None:
@@ -38,7 +38,7 @@ def find() -> str:
 
 
 def version(java: str) -> int:
-    """The major version: 8 for 1.8.0_402, 17 for 17.0.15; 0 if it does not say."""
+    """The major version: 8 for 1.8.0_402, 17 for 17.0.15; 0 if java does not report one."""
     ran = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     said = re.search(r'version "(?:1\.)?(\d+)', ran.stderr)
     return int(said[1]) if said else 0

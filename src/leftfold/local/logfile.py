@@ -1,4 +1,4 @@
-"""Reading the log of a process: its last lines, the line that names the trouble, what is being written now."""
+"""Reads the log of a process: its last lines, the line that names the problem, and new lines as they are written."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
-FOLLOW_S = 0.2  # a file cannot be awaited without another dependency; five looks a second read as live
+FOLLOW_S = 0.2  # five polls a second look live; waiting for a file without polls needs another dependency
 _BLOCK = 64 * 1024
 _TROUBLE = re.compile(r"\b(ERROR|FATAL|\w*Exception|\w*Error|Caused by|[Ff]atal|Can't|Could not|Invalid)\b")
 _FRAME = re.compile(r"^\s+(at |\.\.\. \d+ more)")
 
 
 def last(path: Path, lines: int) -> list[str]:
-    """The last lines of a log, read from its end; none if there is no log."""
+    """The last lines of a log, read from its end. Empty if there is no log."""
     try:
         with path.open("rb") as file:
             at, text = file.seek(0, os.SEEK_END), b""
@@ -30,7 +30,7 @@ def last(path: Path, lines: int) -> list[str]:
 
 
 def cause(path: Path) -> str:
-    """The last line that names trouble, else the last line. Stack frames say where, never what."""
+    """The last line that names a problem, else the last line. Stack frames are skipped: they say where, never what."""
     said = [line.strip() for line in last(path, 400) if line.strip() and not _FRAME.match(line)]
     if not said:
         return "it wrote nothing to its log"
@@ -38,7 +38,7 @@ def cause(path: Path) -> str:
 
 
 def follow(files: Mapping[str, Path]) -> Iterator[tuple[str, str]]:
-    """Whole lines as they are written, for ever. A log that a new start replaced is taken up from its beginning."""
+    """Yield whole lines as they are written, for ever. A log that a new start replaced is read from its beginning."""
     opened = {name: path.open(encoding="utf-8", errors="replace") for name, path in files.items()}
     for file in opened.values():
         file.seek(0, os.SEEK_END)

@@ -1,4 +1,4 @@
-"""Free ports on loopback, below the range that the kernel lends to outgoing connections."""
+"""Chooses free ports on loopback, below the range that the kernel uses for outgoing connections."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from leftfold.local.endpoints import HOST, Endpoints, Ports
 
-# Linux lends 32768 and up; a port from there may be taken by anybody's connection while the cluster is down.
+# Linux uses ports from 32768 up for outgoing connections. While the cluster is down, any program could get one of them.
 _RANGE = range(20_000, 32_000)
 
 
 def free(port: int) -> bool:
-    """Whether a server could listen there now. Like the servers themselves, does not mind old connections."""
+    """Return whether a server could listen on the port now. Old connections do not matter, as for the servers."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -24,7 +24,7 @@ def free(port: int) -> bool:
 
 
 def choose(count: int, *, but: frozenset[int] = frozenset()) -> list[int]:
-    """Different free ports, at random so that two projects starting at once do not meet."""
+    """Choose different free ports. The choice is random, so that two projects that start at once do not collide."""
     candidates = (port for port in random.sample(_RANGE, len(_RANGE)) if port not in but and free(port))
     return [next(candidates) for _ in range(count)]
 
@@ -35,7 +35,7 @@ def fresh(brokers: int) -> Ports:
 
 
 def of(ports: Ports) -> dict[str, tuple[int, ...]]:
-    """The ports of each process by its name."""
+    """The ports of each process, by its name."""
     pairs = zip(ports.brokers, ports.controllers, strict=True)
     return {
         **{f"broker-{node}": pair for node, pair in enumerate(pairs, start=1)},
@@ -47,7 +47,7 @@ def of(ports: Ports) -> dict[str, tuple[int, ...]]:
 
 
 def with_workers(ports: Ports, workers: int) -> Ports:
-    """With a Spark cluster of that many workers, or with none. Those that stay keep their ports."""
+    """The ports with this many Spark workers; 0 means no Spark cluster. Workers that stay keep their ports."""
     if not workers:
         return replace(ports, spark_master=(), spark_workers=())
     kept = ports.spark_workers[:workers]
@@ -58,7 +58,7 @@ def with_workers(ports: Ports, workers: int) -> Ports:
 
 
 def rechosen(endpoints: Endpoints) -> Endpoints:
-    """The same cluster, with new ports for processes that are down and whose old ones somebody else took."""
+    """The same cluster. Where a process is down and another program took its port, the port is replaced."""
     held = of(endpoints.ports)
     lost = {port for name, mine in held.items() if not endpoints.alive(name) for port in mine if not free(port)}
     if not lost:

@@ -1,7 +1,8 @@
 """Child processes that outlive the command which started them.
 
-A process is its pid and the moment it started, so a recycled pid is never mistaken for ours, let alone killed.
-Every child also carries a mark in its environment: one whose record was lost (the starter died) is still found.
+A process is identified by its pid and its start time, so a recycled pid is never mistaken for ours, let alone killed.
+Every child also has a mark in its environment. With it, a child is found even if its record was lost because the
+starter died.
 """
 
 from __future__ import annotations
@@ -14,30 +15,30 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from leftfold import clock
+from leftfold import clock, private
 
 MARK = "LEFTFOLD_LOCAL"
-POLL_S = 0.05  # a tenth of what a person notices; a poll costs microseconds
+POLL_S = 0.05  # a tenth of what a user notices; a poll costs microseconds
 KEPT_ENVIRONMENT = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR")  # JAVA_TOOL_OPTIONS could open a JMX port
 _PROC = Path("/proc")
-_children: dict[int, subprocess.Popen[bytes]] = {}  # ours to reap: an unreaped child looks alive to its group
+_children: dict[int, subprocess.Popen[bytes]] = {}  # we must reap them: an unreaped child still counts in its group
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One process and no other."""
+    """The identity of one process: no other process, earlier or later, has the same."""
 
     pid: int
     started: str
 
 
 def start(argv: Sequence[str], *, mark: str, directory: Path, log: Path, environment: Mapping[str, str]) -> Identity:
-    """Start a child in a session of its own (a Ctrl-C here does not reach it), its output in `log`.
+    """Start a child in a session of its own, so that a Ctrl-C here does not reach it. Its output goes to `log`.
 
-    The log of the start before is kept next to it, as NAME.log.1.
+    The log of the previous start is kept next to it, as NAME.log.1.
     """
-    log.parent.mkdir(parents=True, exist_ok=True)
-    directory.mkdir(parents=True, exist_ok=True)
+    private.directory(log.parent)
+    private.directory(directory)
     if log.exists():
         log.replace(log.with_name(f"{log.name}.1"))
     kept = {name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ}
@@ -56,12 +57,12 @@ def start(argv: Sequence[str], *, mark: str, directory: Path, log: Path, environ
 
 
 def identify(pid: int) -> Identity:
-    """The process that has this pid now; one that is already gone is never alive."""
+    """The identity of the process that has this pid now. If the process is already gone, `alive` is always False."""
     return Identity(pid, _started(pid) or "gone")
 
 
 def alive(identity: Identity) -> bool:
-    """Whether this very process still runs. A zombie does not."""
+    """Return whether exactly this process still runs. A zombie does not."""
     child = _children.get(identity.pid)
     if child is not None and child.poll() is not None:
         del _children[identity.pid]
@@ -69,13 +70,13 @@ def alive(identity: Identity) -> bool:
 
 
 def marked(prefix: str) -> dict[Identity, str]:
-    """Processes whose mark begins with `prefix`, with the rest of the mark. Empty where there is no /proc."""
+    """Processes whose mark begins with `prefix`, each with the rest of its mark. Empty on systems without /proc."""
     found: dict[Identity, str] = {}
     wanted = f"{MARK}={prefix}".encode()
     for entry in _PROC.glob("[0-9]*"):
         try:
             variables = (entry / "environ").read_bytes().split(b"\0")
-        except OSError:  # another user's, or gone meanwhile
+        except OSError:  # it belongs to another user, or is gone meanwhile
             continue
         pid = int(entry.name)
         for variable in variables:
@@ -85,7 +86,7 @@ def marked(prefix: str) -> dict[Identity, str]:
 
 
 def session(identity: Identity) -> int | None:
-    """The pid of the process that leads its session; None if it is gone."""
+    """The pid of the session leader of this process; None if this process is gone."""
     try:
         return os.getsid(identity.pid)
     except ProcessLookupError:
@@ -93,7 +94,10 @@ def session(identity: Identity) -> int | None:
 
 
 def end(identities: Iterable[Identity], *, grace_s: float) -> dict[Identity, str]:
-    """Ask all to end, wait together, kill what is left. Says of each how it ended: `ended` or `killed`."""
+    """Ask all processes to end, wait for all together, and kill the rest. The result says `ended` or `killed` for each.
+
+    Processes that were not alive at the start are not in the result.
+    """
     living = [identity for identity in identities if alive(identity)]
     for identity in living:
         _signal(identity, signal.SIGTERM)
@@ -106,7 +110,7 @@ def end(identities: Iterable[Identity], *, grace_s: float) -> dict[Identity, str
 
 
 def wait_until(condition: Callable[[], bool], *, timeout_s: float) -> bool:
-    """Poll a condition until it holds or the time is up; says which."""
+    """Poll a condition until it holds or the time is up. Return whether it holds."""
     deadline = clock.monotonic() + timeout_s
     while not condition():
         if clock.monotonic() > deadline:
@@ -116,7 +120,10 @@ def wait_until(condition: Callable[[], bool], *, timeout_s: float) -> bool:
 
 
 def _signal(identity: Identity, number: signal.Signals) -> None:
-    """To the whole group if it leads one, as each child of ours does; else, as to an executor, to itself alone."""
+    """Send a signal to the whole process group if the process leads one, as each child of ours does.
+
+    Otherwise, for example for an executor, send it to the process alone.
+    """
     try:
         if os.getpgid(identity.pid) == identity.pid:
             os.killpg(identity.pid, number)
@@ -127,11 +134,11 @@ def _signal(identity: Identity, number: signal.Signals) -> None:
 
 
 def _started(pid: int) -> str | None:
-    """When the process began, in a form that is only compared; None if it is gone or a zombie."""
+    """The start time of the process, in a form that is only good for comparing; None if it is gone or a zombie."""
     if not _PROC.joinpath("self").exists():
         return _started_without_proc(pid)
     try:
-        # The name in parentheses may hold spaces and parentheses; what follows the last one is fields 3 and up.
+        # The name stands in parentheses, and may contain spaces and parentheses. Field 3 follows the last parenthesis.
         fields = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
@@ -142,7 +149,7 @@ def _started(pid: int) -> str | None:
 
 
 def _started_without_proc(pid: int) -> str | None:
-    """macOS: ps knows it to the second."""
+    """The start time on macOS, from ps, in whole seconds; None if the process is gone or a zombie."""
     ran = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
     state, _, started = ran.stdout.strip().partition(" ")
     return None if not started or state.startswith("Z") else started.strip()

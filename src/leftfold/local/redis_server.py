@@ -29,13 +29,13 @@ def service(state: Path, *, port: int) -> Service:
         "protected-mode": "yes",
         "daemonize": "no",
         "dir": ".",
-        # A new title overwrites the environment in /proc, and with it the mark by which a stray one is found.
+        # A new process title overwrites the environment in /proc, and with it the mark by which a stray is found.
         "set-proc-title": "no",
-        # Every write reaches the append-only file before its answer, the disk within a second: SIGKILL loses nothing.
+        # A write reaches the append-only file before its answer, and the disk within a second: SIGKILL loses nothing.
         "appendonly": "yes",
         "appendfsync": "everysec",
         "save": "",
-        # A feature store that silently forgets keys under pressure answers wrongly; refusing the write is repairable.
+        # A store that silently evicts keys when memory is short gives wrong answers. A refused write can be repaired.
         "maxmemory-policy": "noeviction",
     }
     argv = (find(), *(part for name, value in settings.items() for part in (f"--{name}", value)))
@@ -49,7 +49,7 @@ def service(state: Path, *, port: int) -> Service:
 
 
 def answers(port: int) -> bool:
-    """PONG to a PING; while it reads its file back it says LOADING instead."""
+    """True if Redis answers PING with PONG. While it loads its file, it answers LOADING instead."""
     try:
         with connect(port) as link:
             link.sendall(b"PING\r\n")

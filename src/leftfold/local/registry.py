@@ -1,4 +1,4 @@
-"""The schema registry as a local process: Apicurio, its ids in an H2 file.
+"""The schema registry as a local process: Apicurio, which keeps its ids in an H2 file.
 
 A lost schema id makes the log undecodable, so an id is on its way to disk before a client ever sees it.
 """
@@ -35,15 +35,15 @@ def service(state: Path, *, port: int, java_path: str) -> Service:
             "QUARKUS_HTTP_ACCESS_LOG_ENABLED": "false",
             "APICURIO_STORAGE_KIND": "sql",
             "APICURIO_STORAGE_SQL_KIND": "h2",
-            # Relative to the directory: no project path can break the URL. Without WRITE_DELAY=0, H2 keeps a commit
-            # in memory for half a second, and a kill takes an id that a producer has already written into the log.
+            # The path is relative, so that no project path can break the URL. Without WRITE_DELAY=0, H2 keeps a commit
+            # in memory for half a second, and a kill loses an id that a producer has already written into the log.
             "APICURIO_DATASOURCE_URL": "jdbc:h2:file:./registry;WRITE_DELAY=0",
         },
     )
 
 
 def unpacked() -> Path:
-    """The registry's files, taken out of their archive once per user. Two processes may do so at once; one wins."""
+    """The directory of the registry's files, unpacked once per user. Two processes may unpack at once; one wins."""
     (archive,) = jars.paths("registry")
     home = archive.parent / "unpacked"
     if not home.is_dir():
@@ -58,7 +58,7 @@ def unpacked() -> Path:
 
 
 def answers(port: int) -> bool:
-    """Whether the registry's own API answers, which it does only once its storage is open."""
+    """Return whether the registry's API answers. It does so only once its storage is open."""
     link = http.client.HTTPConnection(HOST, port, timeout=PROBE_S)
     try:
         link.request("GET", "/apis/ccompat/v7/subjects")

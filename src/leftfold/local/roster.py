@@ -1,4 +1,4 @@
-"""Who belongs to a cluster: each process by name, how it is started, whether it answers, where its log is."""
+"""The processes of a cluster, by name: how each is started, whether it answers, where its log is."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def service(root: Path, endpoints: Endpoints, *, name: str, java_path: str) -> S
 
 
 def ready(endpoints: Endpoints, name: str) -> bool:
-    """Whether the cluster may be used as far as this process goes: a broker waits for the others."""
+    """Return whether this process and those it depends on are ready for use: a broker must see all other brokers."""
     if spark_cluster.is_spark(name):
         return spark_cluster.ready(endpoints, name)
     return brokers.sees_all(endpoints, node_of(name)) if is_broker(name) else answers(endpoints, name)
 
 
 def answers(endpoints: Endpoints, name: str) -> bool:
-    """Whether this process does its own work, whatever the others do."""
+    """Return whether this process does its own work, whatever the state of the others."""
     if name == "redis":
         return redis_server.answers(endpoints.ports.redis)
     if name == "registry":
@@ -56,9 +56,10 @@ def mark(root: Path) -> str:
 
 
 def strays(root: Path, endpoints: Endpoints | None) -> dict[Identity, str]:
-    """Ours by their mark, but nobody's: their starter died between starting and writing, or their worker died.
+    """Processes that have this cluster's mark, but are not recorded and belong to no living worker.
 
-    An executor belongs to a living worker, in whose session it runs.
+    Either their starter died before it recorded them, or they are executors whose worker died. An executor runs in the
+    session of its worker, and belongs to the worker as long as that is alive.
     """
     recorded = set(endpoints.processes.values()) if endpoints else set()
     leaders = {identity.pid for identity in recorded if process.alive(identity)}

@@ -1,4 +1,4 @@
-"""What all processes of the cluster have in common: how one is started, asked, and reported when it fails."""
+"""The common part of all processes of the cluster: how one is started, probed, and reported when it fails."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROBE_S = 2.0  # a loopback answer takes a millisecond; a stopped process accept
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One child process to be."""
+    """The description of one child process, before it is started."""
 
     name: str
     argv: tuple[str, ...]
@@ -31,7 +31,7 @@ def connect(port: int) -> socket.socket:
 
 
 def failed(name: str, log: Path, what: str) -> LocalError:
-    """The error of a process that did not come up, with the line of its log that says why."""
+    """The error for a process that did not come up, with the line of its log that says why."""
     return LocalError(
         f"{name.partition('-')[0]}-failed",  # broker-failed, registry-failed, redis-failed, spark-failed
         f"{name} {what}",

@@ -1,7 +1,7 @@
 """A standalone Spark cluster as local processes: one master and some workers, from the pip package of PySpark.
 
-PySpark is found, never imported. Executors are children of their worker: they share its session and its mark, so they
-are found with it and end with it.
+PySpark is located but never imported. Executors are children of their worker. They share its session and its mark, so
+they are found with it and end with it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from leftfold import private
 from leftfold.errors import LocalError
 from leftfold.local import java
 from leftfold.local.endpoints import HOST, Endpoints
@@ -19,16 +20,16 @@ from leftfold.local.service import PROBE_S, Service
 
 MASTER = "spark-master"
 _WORKER = "spark-worker-"
-MOST_WORKERS = 8  # of 2 GB each: more is a cluster of machines
-# A driver that is stopped (SIGSTOP) keeps its cores and memory: a worker has room for one more beside it.
+MOST_WORKERS = 8  # each has 2 GB; more workers need more than one machine
+# A driver that is stopped (SIGSTOP) keeps its cores and memory, so a worker has enough for a second one.
 WORKER_CORES = 2
 WORKER_MEMORY = "2g"
-DAEMON_HEAP = "256m"  # they only keep the books; the work is done by executors, with heaps of their own
-# An application leaves its executors' directories, with jars and environment: some 350 MB each. An hour is time enough
-# to read the log of one that failed; the default is a week.
+DAEMON_HEAP = "256m"  # master and workers only do bookkeeping; executors do the work, with heaps of their own
+# An application leaves its executors' directories, with jars and environment: some 350 MB each. They are kept for an
+# hour, which is enough to read the log of an executor that failed. The default is a week.
 _CLEANING = {"enabled": "true", "interval": "600", "appDataTtl": "3600"}
-# For daemons and, by their worker's directory, for executors. Who registered and which executor came and went is worth
-# a line; what executors say at INFO is a line for every look at Kafka, in a file that nobody rotates.
+# For master and workers and, through the worker's directory, for executors. It is worth a line who registered and which
+# executor came and went. At INFO, executors write a line for every read from Kafka, to a file that nobody rotates.
 _LOG4J2 = """\
 status = warn
 appender.console.type = Console
@@ -52,7 +53,7 @@ def is_spark(name: str) -> bool:
 
 
 def find() -> Path:
-    """The directory of the pip package, which is a whole Spark: SPARK_HOME."""
+    """The directory of the pip package, for use as SPARK_HOME: it contains a complete Spark."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
         raise LocalError(
@@ -68,7 +69,7 @@ def service(state: Path, endpoints: Endpoints, *, name: str, java_path: str) -> 
     home = find()
     port, page = _ports(endpoints, name)
     directory = state / name
-    directory.mkdir(parents=True, exist_ok=True)
+    private.directory(directory)
     (directory / "log4j2.properties").write_text(_LOG4J2, encoding="ascii")
     at = ("--host", HOST, "--port", str(port), "--webui-port", str(page))
     if name == MASTER:
@@ -85,11 +86,11 @@ def service(state: Path, endpoints: Endpoints, *, name: str, java_path: str) -> 
         environment={
             "SPARK_HOME": str(home),
             "JAVA_HOME": str(Path(java_path).resolve().parent.parent),
-            # Nobody else's spark-env.sh or spark-defaults.conf: a port or an address set there would surprise.
+            # Ignores any other spark-env.sh or spark-defaults.conf: a port or an address set there would surprise.
             "SPARK_CONF_DIR": str(directory),
-            # Without it Spark names itself after another interface, and its web pages listen on all of them.
+            # Without it, Spark uses the name of another network interface, and its web pages listen on all interfaces.
             "SPARK_LOCAL_IP": HOST,
-            "SPARK_LOCAL_DIRS": str(directory / "scratch"),  # shuffles and state; else in the system's /tmp
+            "SPARK_LOCAL_DIRS": str(directory / "scratch"),  # for shuffles and state, instead of /tmp
             "SPARK_DAEMON_MEMORY": DAEMON_HEAP,
             "SPARK_DAEMON_JAVA_OPTS": " ".join((*java.BRIEF, *java.FLAGS)),
             "SPARK_WORKER_OPTS": " ".join(f"-Dspark.worker.cleanup.{key}={value}" for key, value in _CLEANING.items()),
@@ -98,13 +99,13 @@ def service(state: Path, endpoints: Endpoints, *, name: str, java_path: str) -> 
 
 
 def answers(endpoints: Endpoints, name: str) -> bool:
-    """Whether it does its own work: its page, served by the same process, says who it is."""
+    """Return whether the process does its own work. It serves a web page itself, which gives its status or id."""
     found = _page(endpoints, name)
     return found.get("status") == "ALIVE" if name == MASTER else "id" in found
 
 
 def ready(endpoints: Endpoints, name: str) -> bool:
-    """Whether an application gets executors there: a worker waits until the master counts it among the living."""
+    """Return whether an application can get executors there. A worker is ready once the master reports it as ALIVE."""
     if name == MASTER:
         return answers(endpoints, MASTER)
     port, _ = _ports(endpoints, name)

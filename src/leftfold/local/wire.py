@@ -1,7 +1,7 @@
-"""The one Kafka request spoken by hand: Metadata, version 1, about no topics.
+"""The only Kafka request that is encoded by hand: Metadata, version 1, about no topics.
 
-Its answer names the brokers that are registered and not fenced, as this broker sees them. That is what "ready"
-means, and it needs neither a client library nor a guess from a log line.
+Its answer names the brokers that are registered and not fenced, as the asked broker sees them. That is the meaning of
+"ready", and asking for it needs neither a client library nor a guess from a log line.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from leftfold.local.service import connect
 
 _METADATA, _VERSION, _CORRELATION = 3, 1, 7
 _CLIENT = b"leftfold"
-_LARGEST = 1 << 20  # a local cluster's answer is a few hundred bytes; more is not a broker talking
+_LARGEST = 1 << 20  # a local cluster's answer is a few hundred bytes; a larger one is not from a broker
 
 
 def live_brokers(port: int) -> dict[int, int]:
-    """Node id → port of the brokers that are alive, asked of one of them; empty if it does not answer."""
+    """The port of each living broker by its node id, as the broker at `port` reports. Empty if it does not answer."""
     header = struct.pack(">hhih", _METADATA, _VERSION, _CORRELATION, len(_CLIENT)) + _CLIENT
     request = header + struct.pack(">i", 0)
     try:
@@ -30,7 +30,7 @@ def live_brokers(port: int) -> dict[int, int]:
 
 
 def parse(answer: bytes) -> dict[int, int]:
-    """The brokers of a Metadata v1 answer. What follows them (controller, topics) is not read."""
+    """The brokers in a Metadata v1 answer. The parts after them (controller, topics) are not read."""
     correlation, count = struct.unpack_from(">ii", answer)
     if correlation != _CORRELATION:
         return {}
@@ -39,6 +39,6 @@ def parse(answer: bytes) -> dict[int, int]:
         node, host_length = struct.unpack_from(">ih", answer, at)
         at += 6 + host_length
         port, rack_length = struct.unpack_from(">ih", answer, at)
-        at += 6 + max(rack_length, 0)  # -1 is no rack
+        at += 6 + max(rack_length, 0)  # -1 means that there is no rack
         brokers[node] = port
     return brokers

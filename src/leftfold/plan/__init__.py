@@ -1,1 +1,4 @@
-"""Observed state + catalog -> steps. What is explained is what is applied: both walk the same list."""
+"""The plan: the steps from what was observed to what is declared. `apply` walks the same list that was shown.
+
+Steps change topics, schemas and builds. Nothing here runs a view.
+"""

@@ -1,6 +1,6 @@
-"""What a changed declaration means for a view that exists: feature by feature, and for its build.
+"""The effect of a changed declaration on an existing view: on each feature, and on the view's build.
 
-Compares definitions, by which a build is known: an edit that is no part of the definition changes nothing. Pure.
+Definitions are compared, because a definition identifies a build. An edit outside the definition changes nothing. Pure.
 """
 
 from __future__ import annotations
@@ -9,21 +9,24 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from leftfold.fold.build_id import BuildId
 from leftfold.fold.definition import Definition
 from leftfold.fold.latest import Latest
+from leftfold.observe.observation import ObservedBuild
+from leftfold.plan.history import RebuildEstimate, TopicLog
 from leftfold.plan.meaning import Aspect, Aspects, Meaning, Serves, features_of, in_words, serves, whole_of
-from leftfold.plan.observe import ObservedBuild
-from leftfold.plan.rebuild import Log, Rebuild
 
-# first: nothing is there yet. continues: the same build goes on with its checkpoint. new: a build of its own, beside
-# the old one. unreadable: new, and the old definition is of a release that this one cannot read.
+# first: the view has no build yet. continues: the same build continues from its checkpoint. new: a new build is made,
+# next to the old one. unreadable: like new, and another release wrote the old definition, which this one cannot read.
 Verdict = Literal["first", "continues", "new", "unreadable"]
 _NONE = Aspect(None, "none")
 
 
 @dataclass(frozen=True)
 class Difference:
-    what: str  # window, step, aggregate, field, where, default, ttl, key, lateness, rules, …
+    """A difference in one aspect, before and after, in words."""
+
+    what: str  # window, step, aggregate, field, where, default, ttl, key, lateness, rules, ...
     before: str
     after: str
 
@@ -33,11 +36,13 @@ class Difference:
 
 @dataclass(frozen=True)
 class FeatureChange:
+    """The change of one feature of a view."""
+
     name: str
     change: Literal["same", "additive", "changed", "renamed", "removed"]
-    differences: tuple[Difference, ...] = ()  # of its own; those of its view change it too
-    was: str | None = None  # its name before, if it was renamed
-    meaning: str = ""  # in words, if it is additive
+    differences: tuple[Difference, ...] = ()  # its own only; differences of the whole view also change it
+    was: str | None = None  # its old name, if it was renamed
+    meaning: str = ""  # in words, only if the change is additive
 
     def __str__(self) -> str:
         match self.change:
@@ -54,13 +59,15 @@ class FeatureChange:
 
 @dataclass(frozen=True)
 class ViewChange:
+    """The change of one view: its verdict, its features, and what a new build has to read."""
+
     view: str
     verdict: Verdict
-    features: tuple[FeatureChange, ...]  # as declared, then those that are removed
-    whole: tuple[Difference, ...] = ()  # of what all features share
+    features: tuple[FeatureChange, ...]  # in declared order, then the removed ones
+    whole: tuple[Difference, ...] = ()  # differences in what all features share
     serves: Serves = "new"
-    rebuild: Rebuild | None = None  # None if nothing is built anew, or the log is not known
-    earlier: str | None = None  # the build that goes on, if it is one that readers no longer follow
+    rebuild: RebuildEstimate | None = None  # None if nothing is built again, or if the log is not known
+    earlier: str | None = None  # the build that continues, if readers no longer follow it
 
     def of(self, change: str) -> list[str]:
         return [f.name for f in self.features if f.change == change]
@@ -102,10 +109,13 @@ def _feature_json(feature: FeatureChange) -> dict[str, Any]:
     return {**vars(feature), "differences": [vars(d) for d in feature.differences]}
 
 
-def changes_of(builds: Iterable[ObservedBuild], after: Meaning, log: Log | None = None) -> ViewChange:
-    """From what the store holds. A build's id tells whether it goes on, also where its definition cannot be read."""
+def changes_of(builds: Iterable[ObservedBuild], after: Meaning, log: TopicLog | None = None) -> ViewChange:
+    """Compare a definition with the builds in the store.
+
+    A build's id says whether the build continues. This also works if the build's definition cannot be read.
+    """
     mine = sorted((b for b in builds if b.view == after.view), key=lambda b: b.followed, reverse=True)
-    if (kept := next((b for b in mine if _made_of(b) == after.fingerprint), None)) is not None:
+    if (kept := next((b for b in mine if BuildId.parse(b.id).fingerprint == after.fingerprint), None)) is not None:
         same = tuple(FeatureChange(name, "same") for name in after.visible)
         return ViewChange(after.view, "continues", same, serves="all", earlier=None if kept.followed else kept.id)
     if not mine:
@@ -115,15 +125,10 @@ def changes_of(builds: Iterable[ObservedBuild], after: Meaning, log: Log | None 
     if before is None:
         return ViewChange(after.view, "unreadable", (), rebuild=remade)
     change = changes(before, after, log)
-    if _made_of(mine[0]) == before.fingerprint:
+    if BuildId.parse(mine[0].id).fingerprint == before.fingerprint:
         return change
     layout = Difference("layout", "of another release", "of this release")
     return replace(change, verdict="new", whole=(layout, *change.whole), serves="new", rebuild=remade)
-
-
-def _made_of(build: ObservedBuild) -> str:
-    """The fingerprint of its definition, and of the layout that it was made under."""
-    return build.id.partition("-")[0]
 
 
 def _read(build: ObservedBuild) -> Meaning | None:
@@ -133,8 +138,8 @@ def _read(build: ObservedBuild) -> Meaning | None:
         return None
 
 
-def changes(before: Meaning | None, after: Meaning, log: Log | None = None) -> ViewChange:
-    """With a `log`, also what a new build has to read of it."""
+def changes(before: Meaning | None, after: Meaning, log: TopicLog | None = None) -> ViewChange:
+    """Compare two definitions of a view. With a `log`, also report what a new build has to read from it."""
     remade = None if log is None else log.rebuild(after)
     if before is None:
         return ViewChange(after.view, "first", tuple(_features({}, features_of(after))), rebuild=remade)
@@ -167,7 +172,7 @@ def _features(before: dict[str, Aspects], after: dict[str, Aspects]) -> Iterator
 
 
 def _differences(before: Aspects, after: Aspects) -> Iterator[Difference]:
-    """An aspect that only one side has is told as none on the other."""
+    """Yield the aspects that differ. An aspect that only one side has is shown as "none" on the other side."""
     for what in [*after, *(w for w in before if w not in after)]:
         then, now = (side.get(what, _NONE) for side in (before, after))
         if then == now:

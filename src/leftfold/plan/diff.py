@@ -1,37 +1,50 @@
-"""From what is declared and what is there to the steps between, and what stands in their way."""
+"""Compares what is declared with what exists. Yields the steps between them, and the problems that prevent them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from leftfold.errors import DeclarationError, LeftfoldError, LogError, Source
+from leftfold.declare.catalog import Catalog
+from leftfold.declare.companions import companions_of
+from leftfold.declare.compatibility import is_whole, verdict
+from leftfold.declare.free import View
+from leftfold.declare.schema import avro_schema
+from leftfold.declare.topic import LogTime, Topic
+from leftfold.declare.topic_options import RECORDS_PER_PARTITION
+from leftfold.errors import DeclarationError, LeftfoldError, LogError, SourceLine
+from leftfold.fold.build_id import BuildId
 from leftfold.fold.durations import text
-from leftfold.kafka.observed import ObservedTopic
+from leftfold.hazards.hazard import DOWNTIME, Facts
+from leftfold.hazards.rules import hazards
+from leftfold.kafka.observed import ObservedBroker, ObservedCluster, ObservedTopic
 from leftfold.kafka.registry import incompatible, subject_of
-from leftfold.plan import in_sync
-from leftfold.plan.abandoned import abandoned
-from leftfold.plan.asked import Asked
+from leftfold.observe import settings as in_force
+from leftfold.observe.observation import Observed, ObservedSubject, has_schema
+from leftfold.observe.personal import compaction_lag_ms, marked
 from leftfold.plan.changes import ViewChange, changes_of
-from leftfold.plan.companions import Companion, check_names, check_owned_by_others, companions
-from leftfold.plan.compatibility import is_whole, verdict
-from leftfold.plan.hazards.every import hazards
-from leftfold.plan.hazards.facts import Facts
-from leftfold.plan.observe import Observed, ObservedSubject, has_schema
-from leftfold.plan.personal import compaction_lag_ms, marked
-from leftfold.plan.rebuild import Log
-from leftfold.plan.sizing.constants import Constants
-from leftfold.plan.sizing.log_size import over_limit, too_many
-from leftfold.plan.sizing.sizing import Sizing
-from leftfold.plan.steps import ConfigureTopic, CreateTopic, DeleteTopic, Plan, RegisterSchema, SetCompatibility, Step
+from leftfold.plan.history import TopicLog
+from leftfold.plan.steps import (
+    ConfigureTopic,
+    CreateTopic,
+    DeleteTopic,
+    Plan,
+    RegisterSchema,
+    RemoveBuild,
+    SetCompatibility,
+    Step,
+)
+from leftfold.plan.topics import Companion, check_names, check_owned_by_others, companions
 from leftfold.settings import Profile
-from leftfold.spec.catalog import Catalog
-from leftfold.spec.companions import companions_of
-from leftfold.spec.free import View
-from leftfold.spec.schema import avro_schema
-from leftfold.spec.topic import LogTime, Topic
+from leftfold.sizing.catalog_size import Known, Sizing, size_catalog
+from leftfold.sizing.constants import Constants
+from leftfold.sizing.load import Given
+from leftfold.sizing.log_size import over_limit, too_many
+from leftfold.store.builds import StoredBuild
 
-# Late is judged by when the log got a record: by a broker's clock, unless the topic declares to believe its producers.
+# A record is late by the time at which the log got it. A broker's clock gives that time, unless the topic declares that
+# it trusts its producers' clocks.
 _STAMPED: dict[LogTime, str] = {"broker": "LogAppendTime", "producer": "CreateTime", "header": "LogAppendTime"}
 
 
@@ -41,10 +54,13 @@ def plan(
     observed: Observed,
     *,
     delete: Sequence[str] = (),
-    asked: Asked | None = None,
+    asked: PlanOptions | None = None,
 ) -> Plan:
-    """`delete` are topics, as the cluster names them, that nobody declares any more: nothing goes unnamed."""
-    asked = asked or Asked()
+    """Plan the steps from what exists to what is declared.
+
+    `delete` lists topics that nobody declares any more, by their names in the cluster. No other topic is deleted.
+    """
+    asked = asked or PlanOptions()
     steps: list[Step] = []
     problems: list[LeftfoldError] = check_names(catalog, profile)
     for declared, topic in catalog.topics.items():
@@ -62,7 +78,7 @@ def plan(
     for companion in companions(catalog, profile, observed):
         companion_steps, companion_problems = _companion(companion, profile, observed)
         steps += companion_steps
-        if not any(p.code == "too-few-brokers" for p in problems):  # said once is enough
+        if not any(p.code == "too-few-brokers" for p in problems):  # one such problem is enough
             problems += companion_problems
     for declared, topic in catalog.topics.items():
         if has_schema(topic):
@@ -80,7 +96,7 @@ def plan(
     sizing = None
     try:
         sizing = asked.sizing(catalog, profile, observed)
-    except DeclarationError as refusal:  # of a load that no cluster carries
+    except DeclarationError as refusal:  # no cluster carries this load
         problems.append(refusal)
     facts = Facts(observed, catalog, profile, asked.downtime, sizing)
     changes = tuple(_changes(catalog, profile, observed, sizing))
@@ -105,7 +121,7 @@ def _changes(catalog: Catalog, profile: Profile, observed: Observed, sizing: Siz
     for name, view in catalog.views.items():
         if not isinstance(view.definition, View):
             rate = None if sizing is None else sizing.measured_rate(name)
-            log = Log(observed.cluster, names, rate, archived)
+            log = TopicLog(observed.cluster, names, rate, archived)
             yield changes_of(observed.builds, view.definition, log)
 
 
@@ -139,7 +155,7 @@ def _companion(wanted: Companion, profile: Profile, observed: Observed) -> tuple
         return [step], _check_replication(
             wanted.name, wanted.replication, profile, len(observed.cluster.brokers), wanted.source
         )
-    return _configure(wanted.name, wanted.configs, found), []  # any number of partitions does
+    return _configure(wanted.name, wanted.configs, found), []  # any number of partitions is fine
 
 
 def _subject(topic: Topic[Any], name: str, observed: Observed) -> tuple[list[Step], list[LeftfoldError]]:
@@ -167,7 +183,7 @@ def _replication(topic: Topic[Any], profile: Profile) -> int:
 
 
 def _configs(topic: Topic[Any], name: str, profile: Profile, observed: Observed) -> dict[str, str]:
-    # A table that is down for longer than a tombstone is kept misses a deletion for good; Kafka's default is a day.
+    # If a table is down for longer than tombstones are kept, it misses a deletion for good. Kafka's default is a day.
     tombstones = {"delete.retention.ms": str(7 * 86_400_000)}
     kept = tombstones if topic.retention is None else {"retention.ms": str(topic.retention // 1_000)}
     if topic.compacted and marked(topic.event):
@@ -175,7 +191,7 @@ def _configs(topic: Topic[Any], name: str, profile: Profile, observed: Observed)
     return {
         "cleanup.policy": "compact" if topic.compacted else "delete",
         "message.timestamp.type": _STAMPED[topic.log_time],
-        in_sync.SETTING: str(in_sync.in_sync_for(_replication(topic, profile))),
+        in_force.SETTING: str(in_force.in_sync_for(_replication(topic, profile))),
         **kept,
         "unclean.leader.election.enable": "false",
     }
@@ -189,13 +205,13 @@ def _create(topic: Topic[Any], name: str, profile: Profile, observed: Observed) 
 
 
 def _configure(name: str, wanted: dict[str, str], found: ObservedTopic) -> list[Step]:
-    possible = {**wanted, in_sync.SETTING: str(in_sync.reachable(int(wanted[in_sync.SETTING]), found))}
+    possible = {**wanted, in_force.SETTING: str(in_force.reachable(int(wanted[in_force.SETTING]), found))}
     changes = tuple((k, found.configs.get(k, "?"), v) for k, v in possible.items() if found.configs.get(k) != v)
     return [ConfigureTopic(name, changes)] if changes else []
 
 
 def _check_replication(
-    name: str, replicas: int, profile: Profile, brokers: int, source: Source | None
+    name: str, replicas: int, profile: Profile, brokers: int, source: SourceLine | None
 ) -> list[LeftfoldError]:
     if replicas <= brokers:
         return []
@@ -275,3 +291,88 @@ def _check_compaction(topic: Topic[Any], name: str, owner: str, found: ObservedT
             source=topic.source,
         )
     ]
+
+
+# Steps that remove builds which nobody can need any more. Pure.
+
+
+def abandoned(catalog: Catalog, profile: Profile, observed: Observed) -> Iterator[RemoveBuild]:
+    place = profile.checkpoints
+    elsewhere = place if place and "://" in place and not place.startswith("file:") else None
+    for build in observed.stored:
+        if _not_needed(build, catalog):
+            yield RemoveBuild(build.view, build.id, elsewhere)
+
+
+def _not_needed(build: StoredBuild, catalog: Catalog) -> bool:
+    view = catalog.views.get(build.view)
+    if build.role not in ("left", "other") or view is None:
+        return False
+    if build.role == "left":  # it takes over no readers by itself, and a rebuild makes another build
+        return True
+    # Only Spark knows whether the build of a function matches the declaration, so such a build is kept.
+    return not isinstance(view.definition, View) and BuildId.parse(build.id).fingerprint != view.fingerprint
+
+
+# Statements of the user for a plan, in addition to the declarations: about the load, outages and machines.
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """A user's statements about load, outages and machines.
+
+    `rates` and `sizes` (bytes of a record) are by topic. `keys` (active entities) are by topic or view.
+    """
+
+    downtime: int = DOWNTIME  # µs: the longest outage of a reader that must lose nothing
+    rates: Mapping[str, float] = field(default_factory=dict)
+    sizes: Mapping[str, float] = field(default_factory=dict)
+    keys: Mapping[str, int] = field(default_factory=dict)
+    consumer_rate: float = RECORDS_PER_PARTITION
+    catch_up_s: float = 3_600
+    constants: Constants = field(default_factory=Constants)
+
+    def sizing(self, catalog: Catalog, profile: Profile, observed: Observed) -> Sizing:
+        known = {}
+        for declared, topic in catalog.topics.items():
+            name = profile.topic_name(declared, external=topic.external)
+            given = Given(
+                rate=self.rates.get(declared),
+                record_bytes=self.sizes.get(declared),
+                keys=self.keys.get(declared),
+                catch_up_s=self.catch_up_s,
+                consumer_rate=self.consumer_rate,
+                brokers=len(observed.cluster.brokers),
+            )
+            known[declared] = Known(observed.samples.get(name), observed.topics.get(name), given)
+        return size_catalog(catalog, known, self.constants, keys=self.keys, namespace=profile.namespace)
+
+
+# The topics that `apply` would create on an empty cluster, for a user who creates them by other means.
+
+
+def wanted_topics(catalog: Catalog, profile: Profile, *, brokers: int | None = None) -> tuple[CreateTopic, ...]:
+    """The steps of `apply` that create declared topics and Leftfold's own topics on an empty cluster.
+
+    External topics are left out, because their owner creates them. topics = "checked" changes nothing here: it says who
+    creates the topics, not how they must be. Without `brokers`, the cluster is taken to have as many brokers as the
+    highest declared replication.
+    """
+    managed = profile.model_copy(update={"topics": "managed"})
+    made = plan(catalog, managed, _nothing_there(catalog, profile, brokers))
+    for problem in made.problems:
+        if problem.code != "topic-missing":  # an external topic may be missing here
+            raise problem
+    return tuple(step for step in made.steps if isinstance(step, CreateTopic))
+
+
+def _nothing_there(catalog: Catalog, profile: Profile, brokers: int | None) -> Observed:
+    """An empty cluster. Its schemas count as registered, because only the topics are wanted."""
+    subjects = {
+        subject_of(profile.topic_name(name)): ObservedSubject(topic.compatibility)
+        for name, topic in catalog.topics.items()
+        if has_schema(topic)
+    }
+    number = brokers or max((topic.replication for topic in catalog.topics.values()), default=3)
+    nodes = tuple(ObservedBroker(node, None, {}) for node in range(number))
+    return Observed(ObservedCluster("", 0, nodes, {}), subjects)

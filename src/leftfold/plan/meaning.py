@@ -1,6 +1,6 @@
-"""What a definition means, taken apart: the aspects of each feature and of the view, each as data and in words.
+"""The meaning of a definition, split into aspects of each feature and of the view, each as data and in words.
 
-Two definitions are compared by the data and told apart by the words. Pure.
+The data serves to compare two definitions. The words describe their differences. Pure.
 """
 
 from __future__ import annotations
@@ -10,28 +10,30 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from leftfold.declare.reasons import rule_text
 from leftfold.fold import derived
 from leftfold.fold.definition import Definition, Derived, Windowed, read_default
 from leftfold.fold.durations import text
 from leftfold.fold.expressions import Expression, to_json
 from leftfold.fold.latest import Latest
 from leftfold.fold.values import Kind
-from leftfold.spec.reasons import rule_text
 
 Meaning = Definition | Latest
-# What would serve a new definition. all: stored tiles and Spark's state as they are. tiles: stored tiles hold all that
-# is read, among more or in another order. new: something that is not stored.
+# The stored data that would be enough for a new definition. all: stored tiles and Spark's state, as they are. tiles:
+# stored tiles hold all that is read, with more or in another order. new: something that is needed is not stored.
 Serves = Literal["all", "tiles", "new"]
 _FOR_EVER = float("inf")
 
 
 @dataclass(frozen=True, eq=False)
 class Aspect:
+    """One aspect of a meaning: as data to compare, and in words to show."""
+
     data: Any  # JSON
     words: str
 
     def __eq__(self, other: object) -> bool:
-        """As a fingerprint compares: to Python 2 is 2.0, in JSON they are two."""
+        """Compare as a fingerprint does, by JSON text: 2 and 2.0 differ there, while they are equal in Python."""
         return isinstance(other, Aspect) and _canonical(self.data) == _canonical(other.data)
 
     def __hash__(self) -> int:
@@ -42,11 +44,11 @@ def _canonical(data: Any) -> str:
     return json.dumps(data, sort_keys=True)
 
 
-Aspects = dict[str, Aspect]  # by what it is called: window, step, aggregate, field, where, …
+Aspects = dict[str, Aspect]  # by name: window, step, aggregate, field, where, ...
 
 
 def features_of(meaning: Meaning) -> dict[str, Aspects]:
-    """Of every feature that a row shows."""
+    """The aspects of every feature that a row shows, by the feature's name."""
     if isinstance(meaning, Latest):
         return {
             c.name: {"field": _field(c.field, c.kind, repeated=c.repeated), "default": _default(c.default, c.kind)}
@@ -61,7 +63,7 @@ def features_of(meaning: Meaning) -> dict[str, Aspects]:
 
 
 def whole_of(meaning: Meaning) -> Aspects:
-    """What all features of a view share: which records count, when, and for whom."""
+    """The aspects that all features of a view share: which records count, when, and for which key."""
     origins = meaning.origins
     shared = {
         "key": Aspect(
@@ -90,7 +92,10 @@ def whole_of(meaning: Meaning) -> Aspects:
 
 
 def serves(before: Meaning, after: Meaning) -> Serves:
-    """A row's ttl, which only a table or a function has, is compared below: a shorter one needs nothing new."""
+    """Return which stored data of `before` would be enough for `after`.
+
+    The ttl of a row, which only a table or a function has, is compared separately: a shorter ttl needs nothing new.
+    """
     then, now = ({what: a for what, a in whole_of(m).items() if what != "ttl"} for m in (before, after))
     if then != now:
         return "new"
@@ -108,7 +113,7 @@ def serves(before: Meaning, after: Meaning) -> Serves:
 
 
 def _held(feature: Windowed, before: Definition, after: Definition) -> bool:
-    """Whether tiles of `before` hold what `feature` of `after` reads."""
+    """Return whether the tiles of `before` hold what `feature` of `after` reads."""
     if not {after.columns[i] for i in feature.columns} <= set(before.columns):
         return False
     if feature.window is None:
@@ -119,7 +124,7 @@ def _held(feature: Windowed, before: Definition, after: Definition) -> bool:
 
 
 def _row_kept(definition: Definition) -> float:
-    """How long a row of an entity without events is kept at least."""
+    """The shortest time in µs for which a row is kept after the last event of its entity."""
     kept = [f.ttl or _FOR_EVER for f in definition.windowed if f.window is None]
     return max([*kept, definition.longest_window])
 
@@ -150,7 +155,10 @@ def _windowed(definition: Definition, feature: Windowed) -> Aspects:
 
 
 def _formula(feature: Derived, known: Mapping[str, Aspects]) -> Aspects:
-    """Compared by what its parts mean, so that a part that is renamed changes nothing, and one that changes does."""
+    """The formula of a derived feature, compared by the meaning of its parts.
+
+    So a renamed part changes nothing, and a part with a changed meaning changes the formula.
+    """
     return {"formula": Aspect(_meant(feature.node, known), _written(feature.node, known))}
 
 
@@ -180,7 +188,7 @@ def _sides(left: derived.Node, right: derived.Node, known: Mapping[str, Aspects]
 
 
 def in_words(aspects: Aspects) -> str:
-    """A feature as it would stand in a formula without a name of its own."""
+    """A feature in words, as a formula shows a part that has no name."""
     if "formula" in aspects:
         return f"({aspects['formula'].words})"
     if "aggregate" not in aspects:

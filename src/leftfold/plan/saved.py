@@ -1,14 +1,18 @@
-"""A plan in a file: what was shown, and what it rests on, so that what is applied later is what was shown."""
+"""A plan in a file, with what each step rests on. So a later apply does what was shown, or refuses."""
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
+import socket
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from leftfold import clock, private
 from leftfold.errors import ProjectError
-from leftfold.plan.observe import Observed
+from leftfold.observe.observation import Observed
 from leftfold.plan.steps import (
     Basis,
     ConfigureTopic,
@@ -39,7 +43,7 @@ def save(path: Path, plan: Plan, observed: Observed, *, project: str, profile: s
         "steps": [
             {"kind": type(step).__name__, **asdict(step), "rests_on": step.basis(observed)} for step in plan.steps
         ],
-        # For whoever reviews it; what is applied are the steps.
+        # For reviewers only: an apply uses just the steps.
         "changes": [change.as_json() for change in plan.changes],
         "hazards": [hazard.as_json() for hazard in plan.hazards],
         "sizing": None if plan.sizing is None else plan.sizing.as_json(),
@@ -58,7 +62,10 @@ def save(path: Path, plan: Plan, observed: Observed, *, project: str, profile: s
 
 
 def load(path: Path, observed: Observed, *, project: str, profile: str) -> Plan:
-    """The plan as it was saved, less the steps that an apply which died has done; refused if anything else changed."""
+    """Read a saved plan, without the steps that are already done, for example by an apply that died.
+
+    Raises an error if anything else changed since the plan was saved.
+    """
     document = _read(path)
     meant = (document["project"], document["profile"], document["cluster"])
     here = (project, profile, observed.cluster.id)
@@ -78,7 +85,7 @@ def load(path: Path, observed: Observed, *, project: str, profile: str) -> Plan:
 
 
 def topics_in(path: Path) -> list[str]:
-    """What must be observed before the plan can be compared with what there is."""
+    """The topics in a saved plan. They must be observed before the plan can be compared with what exists."""
     return [entry["name"] for entry in _read(path)["steps"] if "name" in entry]
 
 
@@ -119,3 +126,45 @@ def _drifted(path: Path, why: str) -> ProjectError:
         why=why,
         fix="leftfold plan shows what is to be done now; save that with --out, and apply it",
     )
+
+
+# The journal says what was applied, when and by whom: one line when a step begins, and one when it is done.
+
+
+class Journal:
+    """A log of applied steps. Each line is synced to disk at once, so the journal also shows which step a crash cut."""
+
+    def __init__(self, path: Path) -> None:
+        private.directory(path.parent)
+        self.path = path
+
+    def begun(self, step: Step) -> None:
+        self._write(step, "begun")
+
+    def done(self, step: Step) -> None:
+        self._write(step, "done")
+
+    def interrupted(self) -> str | None:
+        """The last step in the journal, if it was begun and not reported done; else None."""
+        entries = self._read()
+        return str(entries[-1]["step"]) if entries and entries[-1]["state"] == "begun" else None
+
+    def _write(self, step: Step, state: str) -> None:
+        who = f"{getpass.getuser()}@{socket.gethostname()}"
+        entry = {"at": clock.now().isoformat(), "by": who, "pid": os.getpid(), "state": state, "step": str(step)}
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _read(self) -> list[dict[str, Any]]:
+        """Read all entries. A line that is not valid JSON is skipped: a crash may have cut the last line short."""
+        if not self.path.exists():
+            return []
+        entries = []
+        for line in self.path.read_text(encoding="utf-8").splitlines():
+            try:
+                entries.append(json.loads(line))
+            except ValueError:
+                continue
+        return entries

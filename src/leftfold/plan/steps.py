@@ -1,4 +1,4 @@
-"""The steps of a plan: frozen values that say what they do, what is dangerous in it, and how to take it back."""
+"""The steps of a plan: frozen values that say what they do, what is dangerous about it, and how to undo it."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ from typing import Any, ClassVar
 
 from leftfold.errors import LeftfoldError
 from leftfold.fold.durations import text
+from leftfold.hazards.hazard import Hazard
 from leftfold.kafka.admin import Admin
 from leftfold.kafka.registry import SchemaRegistry
+from leftfold.observe.observation import Observed
 from leftfold.plan.changes import ViewChange
-from leftfold.plan.hazards.hazard import Hazard
-from leftfold.plan.observe import Observed
-from leftfold.plan.sizing.sizing import Sizing
+from leftfold.sizing.catalog_size import Sizing
 
 # Settings that hold a duration in milliseconds.
 _SPANS = ("retention.ms", "delete.retention.ms", "segment.ms", "min.compaction.lag.ms", "max.compaction.lag.ms")
 _NO_LIMIT = 2**63 - 1  # Kafka's default of max.compaction.lag.ms
 
-Basis = dict[str, Any] | None  # what a step rests on, as far as it can be seen; None: its topic or subject is not there
+Basis = dict[str, Any] | None  # the observed facts that a step rests on; None: its topic, subject or build is missing
 
 
 @dataclass(frozen=True)
 class CreateTopic:
+    """Creates a topic."""
+
     name: str
     partitions: int
     replication: int
@@ -55,6 +57,8 @@ class CreateTopic:
 
 @dataclass(frozen=True)
 class ConfigureTopic:
+    """Changes settings of an existing topic."""
+
     name: str
     changes: tuple[tuple[str, str, str], ...]  # setting, from, to
 
@@ -96,10 +100,12 @@ class ConfigureTopic:
 
 @dataclass(frozen=True)
 class DeleteTopic:
+    """Deletes a topic with all its records."""
+
     name: str
-    id: str  # of the topic that was meant: one made again under its name is another
+    id: str  # of this very topic: a topic created again under the same name is another one
     records: int
-    readers: tuple[str, ...]  # groups
+    readers: tuple[str, ...]  # consumer groups
 
     sign: ClassVar[str] = "-"
 
@@ -127,6 +133,8 @@ class DeleteTopic:
 
 @dataclass(frozen=True)
 class SetCompatibility:
+    """Sets the compatibility rule of a subject in the registry."""
+
     subject: str
     before: str | None
     level: str
@@ -159,6 +167,8 @@ class SetCompatibility:
 
 @dataclass(frozen=True)
 class RegisterSchema:
+    """Registers the schema of an event."""
+
     subject: str
     event: str
     schema: str
@@ -189,11 +199,11 @@ class RegisterSchema:
 
 @dataclass(frozen=True)
 class RemoveBuild:
-    """Of a view, with all that belongs to it, once nobody can come to need it."""
+    """Removes a build of a view, with all that belongs to it, once nobody can need it any more."""
 
     view: str
     build: str
-    checkpoints: str | None  # where its checkpoint stays, if it is not on this machine
+    checkpoints: str | None  # the place where its checkpoint stays, if not on this machine
 
     sign: ClassVar[str] = "-"
 
@@ -218,20 +228,22 @@ class RemoveBuild:
 
 
 Step = CreateTopic | ConfigureTopic | DeleteTopic | SetCompatibility | RegisterSchema | RemoveBuild
-Remove = Callable[[str, str], None]  # a view's build, from wherever it is
+Remove = Callable[[str, str], None]  # removes a build (view, build id) from every place that stores it
 
 
 @dataclass(frozen=True)
 class Plan:
+    """The steps from what exists to what is declared, with their problems, hazards, changes and sizes."""
+
     steps: tuple[Step, ...]
-    problems: tuple[LeftfoldError, ...]  # with any of these nothing is applied
+    problems: tuple[LeftfoldError, ...]  # if there is any, nothing is applied
     hazards: tuple[Hazard, ...] = ()
-    changes: tuple[ViewChange, ...] = ()  # of every view but free ones, of which only Spark knows what they do
+    changes: tuple[ViewChange, ...] = ()  # no free views: only Spark knows what those do
     sizing: Sizing | None = None  # None if the load is refused
 
     @property
     def summary(self) -> str:
-        """Terraform's closing line."""
+        """The closing line of a plan, in Terraform's form."""
         signs = [step.sign for step in self.steps]
         return f"Plan: {signs.count('+')} to add, {signs.count('~')} to change, {signs.count('-')} to delete."
 
@@ -242,9 +254,10 @@ class Plan:
         before: Callable[[Step], None] = lambda _: None,
         remove: Remove = lambda _view, _build: None,
     ) -> Iterator[Step]:
-        """Do the steps, in the order in which they were shown, yielding each once it is done.
+        """Do the steps in the order in which they were shown. Yield each step once it is done.
 
-        Each is safe to repeat, so an apply that died is finished by the next one. `remove` does away with a build.
+        Each step is safe to repeat, so the next apply finishes one that died. `before` is called before each step.
+        `remove` removes a build.
         """
         if self.problems:
             raise self.problems[0]
@@ -268,7 +281,7 @@ def _shown(setting: str, value: str) -> str:
 
 
 def _shorter(old: str, new: str) -> bool:
-    """Less is kept than before; -1 keeps everything."""
+    """Return whether the new value keeps less than the old one. -1 keeps everything."""
     if not (old.lstrip("-").isdigit() and new.lstrip("-").isdigit()) or int(new) < 0:
         return False
     return int(old) < 0 or int(new) < int(old)
@@ -279,7 +292,7 @@ def _has(configs: dict[str, str], wanted: dict[str, str]) -> bool:
 
 
 def _topic_basis(name: str, observed: Observed, configs: dict[str, str]) -> Basis:
-    """What a step on a topic rests on: if it changes between plan and apply, the plan was about something else."""
+    """The facts that a step on a topic rests on. If they change between plan and apply, the plan no longer fits."""
     found = observed.topics.get(name)
     if found is None:
         return None

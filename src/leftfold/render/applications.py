@@ -1,26 +1,28 @@
-"""Which views share a Spark application: those of one topic do, because one of them records what the topic refuses."""
+"""Groups views into Spark applications. Views of one topic share one, because only one intake records its rejects."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from leftfold.declare.catalog import Catalog
 from leftfold.errors import ProjectError
 from leftfold.render.names import label_name
-from leftfold.spec.catalog import Catalog
 
 
 @dataclass(frozen=True)
 class Application:
-    name: str  # as Kubernetes takes it
+    """A Spark application and the views that it runs."""
+
+    name: str  # in a form that Kubernetes accepts
     views: tuple[str, ...]
 
 
 def applications(project: str, catalog: Catalog, groups: Sequence[tuple[str, Sequence[str]]]) -> list[Application]:
-    """The groups that were asked for, then the rest: views that read a topic in common stay together.
+    """The requested groups, then the other views. Views that read a common topic stay together.
 
-    What a topic does not accept is recorded by one intake, on one checkpoint, beside the views that read it. Processes
-    agree on who does it by a lock of their machine, and pods share none.
+    One intake, on one checkpoint, records what a topic does not accept. It runs next to the views that read the topic.
+    Processes on one machine agree by a lock which of them runs the intake, but pods share no such lock.
     """
     asked = [(name, [catalog.view(view).name for view in views]) for name, views in groups]
     grouped = [view for _, views in asked for view in views]
@@ -34,10 +36,10 @@ def applications(project: str, catalog: Catalog, groups: Sequence[tuple[str, Seq
 
 
 def _together(catalog: Catalog, views: Iterable[str]) -> list[tuple[str, list[str]]]:
-    """By what they read, under the name of the topic that is declared first among theirs.
+    """Group views by the topics that they read. A group has the name of that topic of its own which is declared first.
 
-    Not of a view: when a second view of a topic is declared, the application keeps its name. Under a new one it would
-    start beside the old.
+    The name is not that of a view, so that the application keeps its name when a second view of a topic is declared.
+    Under a new name, it would start next to the old application.
     """
     sets: list[tuple[set[str], set[str]]] = []  # topics, and the views that read them
     for view in views:

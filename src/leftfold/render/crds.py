@@ -1,7 +1,7 @@
-"""Whether a manifest is what its kind takes, by the schemas that Kubernetes itself would check it with.
+"""Checks manifests against the schemas that Kubernetes itself would use.
 
-Kubernetes drops a field that it does not know without a word, or refuses the whole document, by how it is asked. Here
-an unknown field is always an error. Rules that a schema writes in CEL (x-kubernetes-validations) are not evaluated.
+Depending on the request, Kubernetes silently drops an unknown field or refuses the whole document. Here an unknown
+field is always an error. Rules that a schema writes in CEL (x-kubernetes-validations) are not evaluated.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from leftfold.errors import ProjectError
 from leftfold.render.documents import Manifest
 
-# Written by `python -m tests.crds write`, from the generator that Strimzi itself makes its CRDs with.
+# Written by `python -m tests.crds write`, with the generator that Strimzi itself uses for its CRDs.
 SCHEMAS = Path(__file__).with_name("schemas")
 
 _NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
@@ -44,7 +44,7 @@ def check(manifests: Iterable[Manifest]) -> None:
 
 
 def wrong(manifest: Manifest) -> list[str]:
-    """Everything that its schema has against it, each with the place in the document."""
+    """All errors that the schema of its kind finds in the manifest, each with its place in the document."""
     kind = (str(manifest.get("apiVersion")), str(manifest.get("kind")))
     if kind not in _kinds():
         return [f"there is no kind {kind[1]} in {kind[0]}"]
@@ -70,15 +70,17 @@ def _validator(api_version: str, kind: str) -> Any:
     schema = strict(_kinds()[api_version, kind])
     schema["properties"]["metadata"] = strict(_METADATA)
     schema["required"] = [*schema.get("required", []), "apiVersion", "kind", "metadata"]
-    if (
-        kind == "KafkaTopic"
-    ):  # what is not said Strimzi takes from elsewhere: the topic's name from that of the resource
+    if kind == "KafkaTopic":
+        # Strimzi takes a missing value from elsewhere, for example the topic's name from the name of the resource.
         schema["properties"]["spec"]["required"] = ["topicName", "partitions", "replicas"]
     return Draft4Validator(schema)
 
 
 def strict(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema with Kubernetes' own marks in words that JSON Schema knows, and closed against unknown fields."""
+    """The schema as standard JSON Schema. It refuses unknown fields, except where Kubernetes keeps them.
+
+    Extensions of Kubernetes (x-kubernetes-...) are translated or dropped.
+    """
     made = {key: _strict_part(key, value) for key, value in schema.items() if not key.startswith("x-kubernetes-")}
     if schema.get("x-kubernetes-int-or-string"):
         made.pop("type", None)

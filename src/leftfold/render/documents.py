@@ -1,4 +1,4 @@
-"""Manifests as text: YAML that is the same bytes for the same declarations, as one stream or one file each."""
+"""Writes manifests as YAML, into one stream or one file each. The same declarations give the same bytes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _dumper() -> Any:
     import yaml
 
     class Dumper(yaml.SafeDumper):  # type: ignore[misc]  # the library ships no types
-        """Text of several lines as these lines."""
+        """Writes a text of several lines as a block of these lines."""
 
     def text(dumper: Any, value: str) -> Any:
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
@@ -38,9 +38,10 @@ def file_name(manifest: Manifest) -> str:
 
 
 def write(manifests: Sequence[Manifest], directory: Path, *, force: bool) -> tuple[list[Path], list[Path]]:
-    """One file for each. Gives those written, and other manifests found there, which are left alone.
+    """Write one file for each manifest. Return the written files, and other YAML files found there, which stay as is.
 
-    A file that says something else may have been edited by a person: without `force` nothing at all is written.
+    A file with other content may have been edited by a user. Without `force`, such a file is an error, and nothing at
+    all is written.
     """
     texts = {directory / file_name(one): as_yaml([one]) for one in manifests}
     differing = [path for path, text in texts.items() if path.exists() and path.read_text(encoding="utf-8") != text]

@@ -1,23 +1,23 @@
-"""What is asked for, from declarations to checked manifests."""
+"""Renders declarations into manifests, and checks these."""
 
 from __future__ import annotations
 
 import importlib.util
 
+from leftfold.declare.catalog import Catalog
 from leftfold.errors import ProjectError
-from leftfold.plan.wanted import wanted_topics
+from leftfold.plan.diff import wanted_topics
 from leftfold.render.crds import check
 from leftfold.render.documents import Manifest
 from leftfold.render.spark import SparkOptions, spark_manifests
 from leftfold.render.strimzi import NODES, StrimziOptions, strimzi_manifests
 from leftfold.settings import Profile
-from leftfold.spec.catalog import Catalog
 
 _LIBRARIES = ("jsonschema", "yaml")
 
 
 def render(project: str, catalog: Catalog, profile: Profile, options: StrimziOptions | SparkOptions) -> list[Manifest]:
-    """In an order in which they can be applied, and the same for the same declarations."""
+    """The manifests, in an order in which they can be applied. The same declarations always give the same manifests."""
     _check_installed()
     if isinstance(options, StrimziOptions):
         topics = wanted_topics(catalog, profile, brokers=None if options.topics_only else NODES)

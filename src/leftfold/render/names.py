@@ -1,7 +1,7 @@
-"""Names that Kubernetes takes, for things whose own names it would refuse.
+"""Names that Kubernetes accepts, for things whose own names it would refuse.
 
-A name depends on the thing alone, never on its neighbours: if a new topic could rename the resource of an old one, a
-`kubectl apply --prune` would delete the old topic with its records.
+A name depends only on the thing itself, never on its neighbours. If a new topic could rename the resource of an old
+one, `kubectl apply --prune` would delete the old topic with its records.
 """
 
 from __future__ import annotations
@@ -11,13 +11,16 @@ import re
 
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 _LONGEST_SUBDOMAIN = 253
-# Kubernetes takes 63, and adds up to 11 characters of its own to the name of a StatefulSet.
+# Kubernetes accepts 63, and adds up to 11 characters of its own to the name of a StatefulSet.
 _LONGEST_LABEL = 52
-_DIGITS = 8  # of a hash, in hexadecimal: two of 1,000 names that need one are the same in one project of 8,000
+_DIGITS = 8  # hexadecimal digits of a hash: with 1,000 hashed names, one project in 8,000 has a collision
 
 
 def resource_name(real: str) -> str:
-    """As a domain name: labels of small letters, digits and -, with dots between them. Different for every topic."""
+    """A name in the form of a domain name: labels of small letters, digits and -, with dots between them.
+
+    It is different for every topic.
+    """
     if len(real) <= _LONGEST_SUBDOMAIN and all(_LABEL.fullmatch(part) for part in real.split(".")):
         return real
     parts = [part.strip("-") for part in re.sub(r"[^a-z0-9.]+", "-", real.lower()).split(".")]
@@ -25,7 +28,10 @@ def resource_name(real: str) -> str:
 
 
 def label_name(real: str) -> str:
-    """One label, as a service needs it for its host's name. Of a_b and a-b it makes the same: whoever asks compares."""
+    """A name in the form of one DNS label, which a service needs for its host name.
+
+    a_b and a-b get the same label, so a caller must check for duplicates.
+    """
     near = real.replace("_", "-")
     if len(near) <= _LONGEST_LABEL and _LABEL.fullmatch(near):
         return near

@@ -1,7 +1,7 @@
-"""Views as Spark applications on Kubernetes, in plain objects: no operator has to be installed.
+"""Views as Spark applications on Kubernetes. They are plain Kubernetes objects: no operator has to be installed.
 
-Each application is one pod that runs `leftfold run`, the driver, which asks Kubernetes for its executors itself. A
-manifest names Secrets and never holds what is in them.
+Each application is one pod, the driver, which runs `leftfold run` and asks Kubernetes for its executors itself. A
+manifest names Secrets and never contains their content.
 """
 
 from __future__ import annotations
@@ -10,46 +10,54 @@ import hashlib
 import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any
+from urllib.parse import urlparse
 
+from leftfold.declare.catalog import Catalog
 from leftfold.errors import ProjectError
+from leftfold.places import check_checkpoints, check_lake, scheme_of
 from leftfold.render.applications import Application, applications
 from leftfold.render.documents import Manifest
 from leftfold.render.names import label_name
 from leftfold.settings import Profile
-from leftfold.spec.catalog import Catalog
-from leftfold.spec.sinks import Lake
 
-# Fixed, because the headless service and network policies name them; they are Spark's own for a driver in a pod.
+# Fixed, because the headless service and network policies name them. They are Spark's defaults for a driver in a pod.
 _DRIVER_PORT, _BLOCKS_PORT = 7078, 7079
 _CONF = "/etc/leftfold/spark"
 _DEFAULTS = "spark-defaults.conf"
-# Outside its heap an executor has RocksDB and Python workers. Spark's own factor where it knows that Python is run.
+# Outside its heap, an executor needs memory for RocksDB and Python workers. This is Spark's own factor for Python jobs.
 _OVERHEAD = 0.4
-# Beside its heap the driver's pod has the JVM's own memory, and Python with Arrow and pandas.
+# In addition to the heap, the driver's pod needs memory for the JVM itself, and for Python with Arrow and pandas.
 _LEAST_DRIVER_OVERHEAD_MI = 1_024
 _PARTITIONS = ("spark.sql.shuffle.partitions", "spark.cores.max")
 
 
 @dataclass(frozen=True)
 class SparkOptions:
-    image: str  # of driver and executors alike, with the project in it
+    """The options of the manifests for Spark."""
+
+    image: str  # the image of driver and executors, with the project in it
     namespace: str
-    secret: str  # its keys become the environment of the driver: what the profile takes from env:NAME
+    secret: str  # its keys become the driver's environment variables, which the profile reads as env:NAME
     groups: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    ca_secret: str | None = None  # mounted where the profile's kafka.ca is
-    directory: str = "/project"  # of leftfold.toml in the image
+    ca_secret: str | None = None  # mounted in the directory of the profile's kafka.ca
+    directory: str = "/project"  # the directory of leftfold.toml in the image
+    shared: str = "/shared"  # where driver and executors mount the volume of the checkpoints
+    claim: str | None = None  # an existing claim for that volume; if None, a claim is rendered
+    claim_size: str = "20Gi"
+    storage_class: str | None = None  # for the claim that is rendered
     executors: int = 2
     executor_cores: int = 2
     executor_memory_mi: int = 4_096
     driver_memory_mi: int = 2_048
-    grace_s: int = 300  # a batch takes seconds, and one after a long stop some minutes
+    grace_s: int = 300  # a batch takes seconds; the first one after a long stop takes some minutes
     metrics_port: int = 9_464
 
 
 @dataclass(frozen=True)
 class _Place:
-    """What all applications of the project share."""
+    """The things that all applications of the project share."""
 
     project: str
     profile: Profile
@@ -58,6 +66,13 @@ class _Place:
     @property
     def account(self) -> str:
         return label_name(self.project)
+
+    @property
+    def claim(self) -> str | None:
+        """The name of the claim for the volume that pods share; None if neither checkpoints nor lake are on one."""
+        places = [p for p in (self.profile.checkpoints, self.profile.lake) if p is not None]
+        shared = any(_later(p) or scheme_of(p, self.profile.spark.conf) == "file" for p in places)
+        return (self.options.claim or label_name(f"{self.project}-shared")) if shared else None
 
     @property
     def executor_account(self) -> str:
@@ -79,6 +94,8 @@ def spark_manifests(project: str, catalog: Catalog, profile: Profile, options: S
     _check_profile(catalog, profile, options)
     place = _Place(project, profile, options)
     yield from _accounts(place)
+    if place.claim and not options.claim:
+        yield _claim(place)
     for application in applications(project, catalog, options.groups):
         conf = _conf(application, place)
         yield place.named("v1", "ConfigMap", application.name, data={_DEFAULTS: conf})
@@ -87,17 +104,30 @@ def spark_manifests(project: str, catalog: Catalog, profile: Profile, options: S
 
 
 def _check_profile(catalog: Catalog, profile: Profile, options: SparkOptions) -> None:
-    """All that is missing, at once. What comes from a variable that is not set here is not judged."""
-    lakes = any(isinstance(sink, Lake) for view in catalog.views.values() for sink in view.sinks) or any(
-        topic.archive for topic in catalog.topics.values()
-    )
+    """Check that the profile can run in pods. Raises one error that names everything that is missing.
+
+    A value that comes from an environment variable (env:NAME) is not checked: it is known only in the pod.
+    """
+    places, conf = {"checkpoints": profile.checkpoints, "lake": profile.lake}, profile.spark.conf
+    used = {name: place for name, place in places.items() if name != "lake" or catalog.fills_lake}
+    known = {name: place for name, place in used.items() if place is not None and not _later(place)}
+    if (place := known.get("checkpoints")) is not None:
+        check_checkpoints(place, scheme_of(place, conf))
+    if (place := known.get("lake")) is not None:
+        check_lake(place, scheme_of(place, conf), conf)
+    gone = {n for n, p in used.items() if p is None} | {n for n, p in known.items() if not _stays(p, profile, options)}
     has_conf = any(name in profile.spark.conf for name in _PARTITIONS)
-    gone = "a pod's disk goes with the pod"
     wanted = [
         (profile.kafka is not None, 'kafka, registry and online: pods cannot reach the cluster of "leftfold up"'),
         (_is(profile.spark.master, "k8s://"), 'spark.master, such as "k8s://https://kubernetes.default.svc"'),
-        (_is(profile.checkpoints, "://"), f'checkpoints, such as "s3a://bucket/checkpoints": {gone}'),
-        (not lakes or _is(profile.lake, "://"), f'lake, such as "s3a://bucket/lake": {gone}'),
+        *(
+            (
+                name not in gone,
+                f'{name}, such as "{options.shared}/{name}": a pod\'s own disk goes with the pod, and {options.shared} '
+                "is what pods share",
+            )
+            for name in used
+        ),
         (
             has_conf,
             f'spark.conf with "{_PARTITIONS[0]}": a checkpoint keeps the number for ever, and it would depend on how '
@@ -114,17 +144,30 @@ def _check_profile(catalog: Catalog, profile: Profile, options: SparkOptions) ->
             "profile-not-for-kubernetes",
             f"profile {profile.name} cannot run in pods: it does not say {missing[0].partition(':')[0]}",
             why="; ".join(missing),
-            fix=f"add it to [profile.{profile.name}], or choose another one with --profile; "
-            "docs/guide/kubernetes.md has an example",
+            fix=f"add to [profile.{profile.name}] what is named here, or choose another profile with --profile",
         )
 
 
 def _is(value: str | None, part: str) -> bool:
-    return value is not None and (part in value or value.startswith("env:"))
+    return value is not None and (part in value or _later(value))
+
+
+def _later(value: str) -> bool:
+    """True if the value is known only in the pod, because it comes from an environment variable."""
+    return value.startswith("env:")
+
+
+def _stays(place: str, profile: Profile, options: SparkOptions) -> bool:
+    """True if the place outlives a pod: it is on the volume that pods share, or it is not on a file system of pods."""
+    below = PurePosixPath(options.shared) in PurePosixPath(urlparse(place).path).parents
+    return below or scheme_of(place, profile.spark.conf) != "file"
 
 
 def _accounts(place: _Place) -> Iterator[Manifest]:
-    """The driver makes and ends pods, with the ConfigMap that they start from. Executors ask Kubernetes for nothing."""
+    """The service accounts and their rights. Executors ask Kubernetes for nothing, and have no token.
+
+    The driver creates and deletes pods, and the ConfigMap that these start from.
+    """
     api, account = "rbac.authorization.k8s.io", place.account
     subject = {"kind": "ServiceAccount", "name": account, "namespace": place.options.namespace}
     rule = {
@@ -144,8 +187,19 @@ def _accounts(place: _Place) -> Iterator[Manifest]:
     )
 
 
+def _claim(place: _Place) -> Manifest:
+    """The claim for a file system that driver and executors mount at once.
+
+    The default storage class of many clusters does not offer such file systems.
+    """
+    spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": place.options.claim_size}}}
+    if place.options.storage_class is not None:
+        spec["storageClassName"] = place.options.storage_class
+    return place.named("v1", "PersistentVolumeClaim", str(place.claim), spec=spec)
+
+
 def _conf(application: Application, place: _Place) -> str:
-    """Spark's file of defaults. What the profile's own spark.conf says wins over it, and is left out here."""
+    """The content of spark-defaults.conf. Settings in the profile's own spark.conf win, and are left out here."""
     name, options = application.name, place.options
     settings = {
         "spark.driver.bindAddress": "0.0.0.0",
@@ -159,11 +213,14 @@ def _conf(application: Application, place: _Place) -> str:
         "spark.executor.memoryOverheadFactor": _OVERHEAD,
         "spark.kubernetes.authenticate.executor.serviceAccountName": place.executor_account,
         "spark.kubernetes.container.image": options.image,
-        "spark.kubernetes.driver.pod.name": f"{name}-0",  # executors belong to it: they go when it is deleted
+        "spark.kubernetes.driver.pod.name": f"{name}-0",  # it owns the executors: they are deleted with it
         "spark.kubernetes.namespace": options.namespace,
     }
     if (mount := _ca_mount(place)) is not None:
         settings[f"spark.kubernetes.executor.secrets.{options.ca_secret}"] = mount
+    if place.claim:
+        volume = "spark.kubernetes.executor.volumes.persistentVolumeClaim.shared"
+        settings |= {f"{volume}.mount.path": options.shared, f"{volume}.options.claimName": place.claim}
     own = {key: value for key, value in settings.items() if key not in place.profile.spark.conf}
     return "".join(f"{key} {value}\n" for key, value in sorted(own.items()))
 
@@ -174,7 +231,10 @@ def _ca_mount(place: _Place) -> str | None:
 
 
 def _service(application: Application, place: _Place) -> Manifest:
-    """Gives the driver a name before it is ready: its executors have to find it for it to become so."""
+    """The service that gives the driver a host name, even before the driver is ready.
+
+    The driver becomes ready only after its executors have found it.
+    """
     ports = {"driver": _DRIVER_PORT, "blocks": _BLOCKS_PORT, "metrics": place.options.metrics_port}
     spec = {
         "clusterIP": "None",
@@ -190,10 +250,10 @@ def _selector(application: Application) -> dict[str, str]:
 
 
 def _stateful_set(application: Application, place: _Place, conf: str) -> Manifest:
-    """Not a Deployment: that may start a second driver while the first still runs on a machine out of reach."""
+    """The StatefulSet of the driver. A Deployment could start a second driver while an unreachable one still runs."""
     options = place.options
     annotations = {
-        "checksum/config": hashlib.sha256(conf.encode()).hexdigest(),  # a changed setting is a new pod
+        "checksum/config": hashlib.sha256(conf.encode()).hexdigest(),  # a changed setting makes a new pod
         "prometheus.io/path": "/metrics",
         "prometheus.io/port": str(options.metrics_port),
         "prometheus.io/scrape": "true",
@@ -223,6 +283,8 @@ def _container(application: Application, place: _Place) -> dict[str, Any]:
         {"name": "state", "mountPath": posixpath.join(options.directory, ".leftfold")},
         {"name": "conf", "mountPath": _CONF, "readOnly": True},
     ]
+    if place.claim:
+        mounts.append({"name": "shared", "mountPath": options.shared})
     if (mount := _ca_mount(place)) is not None:
         mounts.append({"name": "ca", "mountPath": mount, "readOnly": True})
     ports = {"driver": _DRIVER_PORT, "blocks": _BLOCKS_PORT, "metrics": options.metrics_port}
@@ -246,11 +308,16 @@ def _container(application: Application, place: _Place) -> dict[str, Any]:
 
 
 def _volumes(application: Application, place: _Place) -> list[dict[str, Any]]:
-    """Logs and locks are all that is kept in the pod; offsets and state are in the checkpoints."""
+    """The volumes of the driver's pod. The pod itself keeps only logs and locks.
+
+    Offsets and state are in the profile's checkpoints: on the volume that pods share, or in another file system.
+    """
     volumes: list[dict[str, Any]] = [
         {"name": "state", "emptyDir": {}},
         {"name": "conf", "configMap": {"name": application.name}},
     ]
+    if place.claim:
+        volumes.append({"name": "shared", "persistentVolumeClaim": {"claimName": place.claim}})
     if _ca_mount(place) is not None:
         volumes.append({"name": "ca", "secret": {"secretName": place.options.ca_secret}})
     return volumes

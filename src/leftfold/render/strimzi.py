@@ -1,6 +1,6 @@
 """The project's Kafka as resources of the Strimzi operator: a cluster of three nodes, a user, and every topic.
 
-The cluster is a start for whoever has none; topics are exactly those that `apply` would create.
+The cluster is a starting point for users who have none. The topics are exactly those that `apply` would create.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from leftfold.render.documents import Manifest
 from leftfold.render.names import resource_name
 
 API = "kafka.strimzi.io/v1"
-NODES = 3  # the fewest that lose one and still take writes with min.insync.replicas=2
+NODES = 3  # the fewest that can lose one and still accept writes with min.insync.replicas=2
 PORT = 9093
 _POOL = "nodes"
 _ZONE = "topology.kubernetes.io/zone"  # the label that cloud providers put on machines
@@ -22,13 +22,15 @@ _ZONE = "topology.kubernetes.io/zone"  # the label that cloud providers put on m
 
 @dataclass(frozen=True)
 class StrimziOptions:
-    cluster: str  # of the Kafka resource, and of a KafkaTopic's label
+    """The options of the manifests for Strimzi."""
+
+    cluster: str  # name of the Kafka resource, and value of a KafkaTopic's label
     namespace: str
-    storage: str = "100Gi"  # of each node
+    storage: str = "100Gi"  # per node, as are cpu and memory
     cpu: str = "2"
     memory: str = "8Gi"
-    kafka_version: str | None = None  # the operator's own choice
-    topics_only: bool = False  # the cluster is there already
+    kafka_version: str | None = None  # if None, the operator chooses
+    topics_only: bool = False  # True if the cluster exists already
 
 
 def strimzi_manifests(topics: Sequence[CreateTopic], options: StrimziOptions) -> Iterator[Manifest]:
@@ -43,7 +45,10 @@ def strimzi_manifests(topics: Sequence[CreateTopic], options: StrimziOptions) ->
 def _resource(
     kind: str, name: str, options: StrimziOptions, spec: dict[str, Any], *, labelled: bool = True
 ) -> Manifest:
-    """The label says which Kafka it belongs to; the operator ignores a resource without it."""
+    """A resource of Strimzi. Its label says to which Kafka it belongs; the operator ignores a resource without it.
+
+    Only the Kafka resource itself needs no label.
+    """
     labels = {"labels": {"strimzi.io/cluster": options.cluster}} if labelled else {}
     return {
         "apiVersion": API,
@@ -59,7 +64,7 @@ def _kafka(options: StrimziOptions) -> Manifest:
         "port": PORT,
         "type": "internal",
         "tls": True,
-        "authentication": {"type": "scram-sha-512"},  # what a profile says by default
+        "authentication": {"type": "scram-sha-512"},  # the default of a profile
     }
     config = {
         "auto.create.topics.enable": False,  # a misspelt name is an error, not a new topic
@@ -84,7 +89,7 @@ def _node_pool(options: StrimziOptions) -> Manifest:
         "kraftMetadata": "shared",
         "deleteClaim": False,  # records outlive a resource that was deleted by mistake
     }
-    # `rack` tells Kafka where a node is; this keeps two nodes out of one zone while another has none.
+    # From `rack`, Kafka only knows the zone of a node. This keeps two nodes out of one zone while another has none.
     spread = {
         "maxSkew": 1,
         "topologyKey": _ZONE,
@@ -105,7 +110,7 @@ def _node_pool(options: StrimziOptions) -> Manifest:
 
 
 def _user(options: StrimziOptions) -> Manifest:
-    """The operator makes its password and keeps it in a Secret of the same name."""
+    """The Kafka user. The operator makes its password and keeps it in a Secret of the same name."""
     return _resource("KafkaUser", "leftfold", options, {"authentication": {"type": "scram-sha-512"}})
 
 

@@ -1,6 +1,6 @@
-"""The archives of a project's topics: what they hold, importing a past, and letting a gap stand.
+"""The archives of a project's topics: show what they hold, import a past, and skip a gap.
 
-Holds the lock of a topic's intake while it moves the end of a table. Never deletes anything.
+Whoever moves the end of an archive's table holds the lock of the topic's intake. Nothing here deletes records.
 """
 
 from __future__ import annotations
@@ -13,35 +13,36 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from leftfold.declare.catalog import Catalog
+from leftfold.declare.companions import archive_table
+from leftfold.declare.schema import avro_schema
+from leftfold.declare.topic import Topic
 from leftfold.errors import DeclarationError, RunError
 from leftfold.fold.expressions import from_micros
 from leftfold.kafka.admin import Admin
 from leftfold.kafka.producer import not_registered
 from leftfold.kafka.registry import SchemaRegistry, subject_of
-from leftfold.ranges import Range, Ranges
+from leftfold.offsets import Range, Ranges
+from leftfold.places import check_lake, scheme_of
 from leftfold.run.intake import gap_of, intake_name
 from leftfold.run.supervisor import only_runner
 from leftfold.settings import Kafka, Profile
-from leftfold.spark import archive, imports
-from leftfold.spark.fed import version_of
-from leftfold.spark.history import check_topic
+from leftfold.spark.history import archive, imports
+from leftfold.spark.history.records import check_topic
+from leftfold.spark.sinks.delta import version_of
 from leftfold.spark.source import kafka_range
-from leftfold.spec.catalog import Catalog
-from leftfold.spec.companions import archive_table
-from leftfold.spec.schema import avro_schema
-from leftfold.spec.topic import Topic
 
 if TYPE_CHECKING:
     from leftfold.spark.session import SparkSession
 
-# Records of each partition that are looked at for the earliest log time: clocks of brokers differ a little, and
-# markers of transactions are no records.
+# To find the earliest log time, so many offsets of each partition are read. One is not enough: the clocks of brokers
+# differ a little, and transaction markers take offsets but are not records.
 _FIRST_RECORDS = 1_000
 
 
 @dataclass(frozen=True)
 class Archive:
-    """What the archive of one topic holds, and how the log goes on from there."""
+    """The archive of one topic: the records that it holds, and how the log continues from there."""
 
     topic: str
     table: str
@@ -64,12 +65,12 @@ class Archive:
 
     @property
     def behind(self) -> int:
-        """Offsets that only the log has."""
+        """The number of offsets that are in the log but not yet in the archive."""
         return sum(max(0, end - max(first, self.ends.get(p, 0))) for p, (first, end) in self.log.items())
 
     @property
     def gap(self) -> Ranges:
-        """Offsets that the log deleted before they were archived."""
+        """The offsets that the log deleted before they were archived."""
         return (
             gap_of(self.topic, self.ends, {p: first for p, (first, _) in self.log.items()}) if self.ends else Ranges()
         )
@@ -96,15 +97,15 @@ class Archive:
 class Imported:
     topic: str
     records: int
-    first: int  # log times, µs
-    last: int
-    logged: int | None  # the first log time of what came from Kafka, µs; None if there is nothing yet
+    first: int  # the first log time (µs)
+    last: int  # the last log time (µs)
+    logged: int | None  # the first log time (µs) of records that came from Kafka; None if there are none yet
     new: bool  # False if the archive had it already
 
 
 @dataclass
 class Archives:
-    """Use it in a `with` block: it starts Spark when it needs it, and stops what it started."""
+    """The archives of a project. Use it in a `with` block: it starts Spark when needed, and stops what it started."""
 
     catalog: Catalog
     profile: Profile
@@ -146,8 +147,12 @@ class Archives:
         return Archive(topic.name, table, found.ranges, days, log, found.ends)
 
     def skip(self, topic: str, spans: Mapping[int, tuple[int, int]]) -> None:
-        """Go on after a gap, by partition from, up to and without. Exactly the one that there is."""
-        declared = self._archived(topic)
+        """Let the archive continue after a gap.
+
+        `spans` gives the gap by partition: its first offset, and the offset after its last. It must name exactly the
+        gap that exists.
+        """
+        declared = self._written(topic)
         name, table, partitions = self._place(declared)
         with only_runner(self.locks, intake_name(topic)):
             found = archive.position(self._session, table) if archive.exists(self._session, table) else None
@@ -170,8 +175,11 @@ class Archives:
     def import_table(
         self, table: str, topic: str, *, columns: Mapping[str, str], time: str, until: int | None = None
     ) -> Imported:
-        """Make an existing table the past of the archive. `columns` is by field; `until` (µs) leaves later rows out."""
-        declared = self._archived(topic)
+        """Make an existing table the past of the archive.
+
+        `columns` names the table's column for a field. Rows whose time is `until` (µs) or later are left out.
+        """
+        declared = self._written(topic)
         name, home, partitions = self._place(declared)
         schema_id = None
         if declared.format == "avro":
@@ -191,7 +199,7 @@ class Archives:
         if span is None or lacking:
             raise _unfit(declared, table, lacking)
         archive.make(self._session, home)
-        number = archive.imports_of(self._session, home)  # before the rows: whoever commits meanwhile has taken it
+        number = archive.imports_of(self._session, home)  # read before the rows: another import may take this number
         version = version_of(self._session, home)
         before = archive.imported(self._session, home, version)
         topic_id = self.admin.topic_ids([name])[name]
@@ -206,14 +214,17 @@ class Archives:
             raise _overlaps(declared, table, span.last, logged)
         self._begin(declared)
         imports.append_past(imports.in_files(placed, span.records), home, number)
-        # Of two imports at once one is left out by Delta, without a word.
+        # If two imports run at once, Delta silently leaves one of them out.
         past = imports.past(self._session, home, version_of(self._session, home))
         if imports.digest(past) != imports.digest(placed):
             raise _imported_before(declared, home)
         return done
 
     def _begin(self, topic: Topic[Any]) -> None:
-        """If nothing of the log is archived yet, say where that is to begin: it is what a past leads up to."""
+        """Commit the offsets at which archiving begins, if no record of the log is archived yet.
+
+        An imported past leads up to these offsets.
+        """
         name, table, partitions = self._place(topic)
         found = archive.position(self._session, table)
         topic_id = self.admin.topic_ids([name])[name]
@@ -222,11 +233,11 @@ class Archives:
             return
         with only_runner(self.locks, intake_name(topic.name)):
             firsts = self.admin.start_offsets(name, partitions)
-            to = archive.Position(found.sequence + 1, topic_id, firsts, {}, "import")
+            to = archive.ArchivePosition(found.sequence + 1, topic_id, firsts, {}, "import")
             archive.move(self._session, archive.no_rows(self._session, table), table, topic=topic.name, to=to)
 
     def _first_logged(self, topic: Topic[Any], version: int) -> int | None:
-        """Of what came from Kafka: archived, or still in the log."""
+        """Return the earliest log time (µs) of records that came from Kafka, archived or still in the log."""
         name, table, partitions = self._place(topic)
         firsts, ends = self.admin.start_offsets(name, partitions), self.admin.end_offsets(name, partitions)
         upto = {p: min(ends[p], first + _FIRST_RECORDS) for p, first in firsts.items()}
@@ -249,8 +260,17 @@ class Archives:
             )
         return topic
 
+    def _written(self, name: str) -> Topic[Any]:
+        """Return an archived topic whose table is about to be written.
+
+        Its intake may commit to the same table at the same time, so the lake is checked first.
+        """
+        topic, conf = self._archived(name), self.profile.spark.conf
+        check_lake(self.lake, scheme_of(self.lake, conf), conf)
+        return topic
+
     def _place(self, topic: Topic[Any]) -> tuple[str, str, int]:
-        """The cluster's name, the table, and how many partitions there are."""
+        """Return the topic's name in the cluster, the archive's table, and the number of partitions."""
         name, table = self.profile.topic_name(topic.name, external=topic.external), archive_table(self.lake, topic)
         assert table is not None, "only archived topics come here"
         there = self.admin.partitions([name])

@@ -1,4 +1,7 @@
-"""What a replay to files was made of, and what it holds: enough to make it again and to compare. A small JSON file."""
+"""The manifest of a replay to files: a small JSON file with what the replay read and what its files hold.
+
+It is enough to make the replay again, and to compare the two.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from leftfold.errors import RunError
-from leftfold.ranges import Ranges
+from leftfold.offsets import Ranges
 
 if TYPE_CHECKING:
     from leftfold.spark.session import SparkSession
@@ -23,13 +26,13 @@ class Manifest:
     name: str  # in the cluster
     topic_id: str
     ranges: Ranges
-    schema_ids: tuple[int, ...]  # that its records were read under, or could have been
-    rejected_ids: tuple[int, ...]  # that the registry never gave out
-    columns: dict[str, str]  # with their types, as Spark says them
+    schema_ids: tuple[int, ...]  # schemas that the records were read with, or could have been
+    rejected_ids: tuple[int, ...]  # ids in records that the registry never gave out
+    columns: dict[str, str]  # by name: the type, as Spark writes it
     format: Format
     records: int
     outcomes: dict[str, int]
-    digest: str  # of all rows, whatever their order
+    digest: str  # digest of all rows, independent of their order
     made_at: str
 
     def as_json(self) -> dict[str, Any]:

@@ -1,6 +1,7 @@
-"""A range of a topic, read again: as a DataFrame, or as files with a manifest by which it can be repeated.
+"""Replay: a range of a topic, read again as a DataFrame or written to files with a manifest.
 
-Lazy: made of offsets that are frozen when it is made; Spark starts when rows are asked for.
+The manifest lets a replay be repeated and compared. A replay is lazy: its offsets are frozen when it is made, and Spark
+starts when rows are asked for. For a topic with an archive, Spark starts earlier, to find the offsets.
 """
 
 from __future__ import annotations
@@ -11,21 +12,22 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from leftfold import clock
+from leftfold.declare.keys import key_values
+from leftfold.declare.topic import Topic
 from leftfold.errors import RunError
-from leftfold.fold.definition import Key
 from leftfold.fold.values import entity_text
+from leftfold.kafka.admin import Admin
+from leftfold.kafka.failures import in_java
 from leftfold.kafka.registry import SchemaRegistry
-from leftfold.ranges import Ranges
-from leftfold.replay.frozen import Offsets, as_offsets
+from leftfold.offsets import Ranges
 from leftfold.replay.manifest import FILE, Format, Manifest
 from leftfold.run.sources import learned
 from leftfold.spark.source import Source
-from leftfold.spec.keys import key_values
-from leftfold.spec.topic import Topic
 
 if TYPE_CHECKING:
-    from leftfold.spark.replayed import Content
+    from leftfold.spark.history.replayed import Content
     from leftfold.spark.session import DataFrame, SparkSession
+
 
 T = TypeVar("T")
 Watch = Callable[[int, int], None]  # tasks done, and how many are known so far
@@ -34,28 +36,31 @@ _UNFINISHED = ".unfinished-"
 
 @dataclass
 class Replay:
-    """Made by `App.replay`."""
+    """A frozen range of one topic, which can be read as often as needed. `App.replay` makes it."""
 
     topic: Topic[Any]
     topic_id: str
-    ranges: Ranges  # frozen: the same records whenever they are read
-    source: Source  # which learns the schemas that it meets
+    ranges: Ranges  # frozen: every read gives the same records
+    source: Source  # replaced when a read meets a schema that it does not know yet
     registry: SchemaRegistry
     start_session: Callable[[], SparkSession]
 
     def frame(self, session: SparkSession | None = None, /, **key: Any) -> DataFrame:
-        """Every record once: `_partition`, `_offset`, `_log_time`, `_key`, `_deleted`, `_outcome`, the event's fields.
+        """Return a DataFrame with one row for every record of the range.
 
-        One that is no event is there too, `_outcome` rejected and its fields null. In the session that is given, the
-        active one, or one that is started. With the parts of a `key` only its records, for which an archive is not read
-        as a whole. The range of an Avro topic is first read once to learn which schemas it has.
+        The columns are `_partition`, `_offset`, `_log_time`, `_key`, `_deleted`, `_outcome` and the event's fields. A
+        record that cannot be read as an event has a row too: its `_outcome` is "rejected" and its fields are null.
+
+        The read uses the given session, else the active one, else it starts one. `key` gives the parts of a key: only
+        the records of that key are read, and an archive is then not read as a whole. The range of an Avro topic is
+        read once beforehand, to learn which schemas its records have.
         """
-        from leftfold.spark.replayed import look_for_schemas
+        from leftfold.spark.history.records import look_at_history
 
-        session, only = session or self.start_session(), self._key(key)
+        session, only, known = session or self.start_session(), self._key(key), self.source
         if self.topic.format == "avro":
-            self._run(session, lambda _: look_for_schemas(session, self.source, *self._offsets(), key=only))
-        return self._rows(session, only)
+            known = self._run(session, lambda _: look_at_history(session, known, *self._offsets(), key=only))
+        return self._rows(session, only, known)
 
     def write(
         self,
@@ -65,12 +70,14 @@ class Replay:
         session: SparkSession | None = None,
         watch: Watch = lambda _done, _known: None,
     ) -> Manifest:
-        """Files under `directory`, which is there with its manifest once all is written, and not before.
+        """Write the records to files under `directory`, and return their manifest.
 
-        Whatever a replay that died has left beside it is removed.
+        The directory appears in one rename, together with its manifest, after everything is written. What a replay
+        that died left next to it is removed first.
         """
-        from leftfold.spark import files, replayed
-        from leftfold.spark.watching import watching
+        from leftfold.spark import files
+        from leftfold.spark.history import replayed
+        from leftfold.spark.query import watching
 
         session = session or self.start_session()
         if files.exists(session, directory):
@@ -82,7 +89,7 @@ class Replay:
         kept = records if format == "parquet" else staged
         with watching(session, watch):
             columns = self._run(session, lambda rows: _written(rows, kept))
-            # What the files hold, not what was read: a task that failed and ran again is in them once.
+            # Counts and digest are taken from the files: a task that failed and ran again is in them only once.
             found = replayed.content(replayed.read_parquet(session, kept))
             if format == "jsonl":
                 replayed.write_json(replayed.read_parquet(session, staged), records)
@@ -102,9 +109,9 @@ class Replay:
         session: SparkSession | None = None,
         watch: Watch = lambda _done, _known: None,
     ) -> Content:
-        """Read what the manifest says once more, under the schemas that it names; refused if it gives anything else."""
-        from leftfold.spark import replayed
-        from leftfold.spark.watching import watching
+        """Read the manifest's ranges again, with the schemas that it names. Raise if the content is not the same."""
+        from leftfold.spark.history import replayed
+        from leftfold.spark.query import watching
 
         if manifest.topic_id != self.topic_id:
             raise RunError(
@@ -117,7 +124,8 @@ class Replay:
         session = session or self.start_session()
         schemas = {number: self.registry.schema(number) for number in manifest.schema_ids}
         known = {number: text for number, text in schemas.items() if text is not None}
-        self.source = replace(self.source, writer_schemas=known, rejected_ids=frozenset(manifest.rejected_ids))
+        rejected = frozenset(manifest.rejected_ids)
+        self.source = replace(self.source, writer_schemas=known, rejected_ids=rejected, unknown="reject")
         self.ranges = manifest.ranges
         with watching(session, watch):
             columns, found = self._run(session, lambda rows: (dict(rows.dtypes), replayed.content(rows)))
@@ -144,21 +152,24 @@ class Replay:
     def _offsets(self) -> tuple[Offsets, Offsets]:
         return as_offsets(self.ranges, self.source.topics[0], self.source.partitions[0])
 
-    def _rows(self, session: SparkSession, key: bytes | None = None) -> DataFrame:
-        from leftfold.spark.replayed import replayed
+    def _rows(self, session: SparkSession, key: bytes | None = None, known: Source | None = None) -> DataFrame:
+        from leftfold.spark.history.replayed import replayed
 
-        return replayed(session, self.source, self.topic, *self._offsets(), key=key)
+        return replayed(session, known or self.source, self.topic, *self._offsets(), key=key)
 
     def _key(self, parts: Mapping[str, Any]) -> bytes | None:
         if not parts:
             return None
-        keys = tuple(Key(k.name, k.kind) for k in self.topic.key)
-        return entity_text(key_values(self.topic.name, keys, parts)).encode()
+        return entity_text(key_values(self.topic.name, self.topic.keys, parts)).encode()
 
     def _run(self, session: SparkSession, action: Callable[[DataFrame], T]) -> T:
-        """An action over the rows; again with each schema that it needs, and if the log deletes what it reads."""
-        from leftfold.spark.history import over_history
-        from leftfold.spark.replayed import FAILURES
+        """Run an action over the rows and return its result.
+
+        The action runs again when it needs a schema that was not known, and when the log deletes records under the
+        read. So it must bear being run several times.
+        """
+        from leftfold.spark.history.records import over_history
+        from leftfold.spark.history.replayed import FAILURES
 
         while True:
             try:
@@ -167,7 +178,7 @@ class Replay:
                 known = learned(self.source, self.registry, str(failure))
                 if known is None:
                     said = next((line.strip() for line in str(failure).splitlines() if line.strip()), "Spark failed")
-                    raise RunError(
+                    raise in_java(str(failure)) or RunError(
                         "replay-failed",
                         f"{self.topic.name} could not be replayed",
                         why=said[:300],
@@ -175,11 +186,16 @@ class Replay:
                         fix="see the log: leftfold logs spark; then run the same command again",
                         retriable=True,
                     ) from failure
-                self.source = known
+                self.source = self._looked_at(session, known)
+
+    def _looked_at(self, session: SparkSession, source: Source) -> Source:
+        from leftfold.spark.history.records import look_at_history, over_history
+
+        return over_history(lambda: look_at_history(session, source, *self._offsets()))
 
 
 def _written(rows: DataFrame, location: str) -> dict[str, str]:
-    from leftfold.spark.replayed import write_parquet
+    from leftfold.spark.history.replayed import write_parquet
 
     write_parquet(rows, location)
     return dict(rows.dtypes)
@@ -210,3 +226,73 @@ def _differs(manifest: Manifest, found: Content, columns: dict[str, str]) -> Run
         state=f"the files are as they were; their digest is {manifest.digest}, and now it is {found.digest}",
         fix=f"leftfold replay {manifest.topic} --out DIR makes a new one as things are declared now",
     )
+
+
+# Moments serve only to find offsets. From then on a replay knows offsets alone, so that it can be repeated.
+
+
+Offsets = dict[str, dict[int, int]]  # by topic and partition
+
+
+@dataclass(frozen=True)
+class FrozenRanges:
+    """The start and end offset of every partition of a topic, including partitions with nothing to read."""
+
+    topic: str
+    starts: dict[int, int]
+    ends: dict[int, int]
+
+    @property
+    def ranges(self) -> Ranges:
+        return Ranges.between({self.topic: self.starts}, {self.topic: self.ends})
+
+
+def frozen(
+    admin: Admin, topic: str, partitions: int, *, start: int | None = None, end: int | None = None
+) -> FrozenRanges:
+    """Return the offsets from the first record stamped at `start` or later up to the first stamped at `end` or later.
+
+    `start` and `end` are moments in µs; None means no limit. Log times sometimes step back. So a record older than
+    `start` may lie after the start offset, and a newer one before it. An end is never past the last stable offset,
+    where every transaction has ended: nothing before it changes.
+    """
+    firsts, stable = admin.start_offsets(topic, partitions), admin.stable_offsets(topic, partitions)
+    starts, ends = dict(firsts), dict(stable)
+    if start is not None:
+        found = admin.offsets_at(topic, partitions, start)
+        starts = {p: stable[p] if at is None else max(at, firsts[p]) for p, at in found.items()}
+    if end is not None:
+        found = admin.offsets_at(topic, partitions, end)
+        ends = {p: stable[p] if at is None else min(at, stable[p]) for p, at in found.items()}
+    return FrozenRanges(topic, starts, ends)
+
+
+def frozen_history(
+    session: SparkSession, admin: Admin, source: Source, *, start: int | None, end: int | None
+) -> FrozenRanges:
+    """Return the offsets between two moments (µs; None: no limit) for a topic that has an archive.
+
+    They cover what archive and log hold together.
+    """
+    from leftfold.spark.history.records import starts_since
+
+    (topic,), (partitions,) = source.topics, source.partitions
+    stable = admin.stable_offsets(topic, partitions)
+    starts, ends = (starts_since(session, source, admin, moment)[0][topic] for moment in (start, end))
+    return FrozenRanges(
+        topic,
+        {p: min(at, stable[p]) for p, at in starts.items()},
+        stable if end is None else {p: min(at, stable[p]) for p, at in ends.items()},
+    )
+
+
+def as_offsets(ranges: Ranges, topic: str, partitions: int) -> tuple[Offsets, Offsets]:
+    """Return the start and end offsets of every partition of the topic, in the form that a read takes.
+
+    A partition that is not in `ranges` gets start and end 0, so nothing of it is read.
+    """
+    starts = dict.fromkeys(range(partitions), 0)
+    ends = dict(starts)
+    for r in ranges:
+        starts[r.partition], ends[r.partition] = r.start, r.end
+    return {topic: starts}, {topic: ends}

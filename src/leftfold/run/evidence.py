@@ -1,4 +1,4 @@
-"""The records of one key that a view has applied, found in the log and judged as the view judges them."""
+"""Finds the records of one key that a view has applied, in the log, and judges them as the view does."""
 
 from __future__ import annotations
 
@@ -7,35 +7,36 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from leftfold.declare.first_log import AHEAD
+from leftfold.declare.keys import longest_key
+from leftfold.declare.topic import Topic
 from leftfold.fold.definition import Definition, Origin
 from leftfold.fold.expressions import evaluate
 from leftfold.fold.latest import Latest
 from leftfold.fold.values import entity_text
 from leftfold.kafka.decode import Decode
-from leftfold.kafka.reading import Logged, LogReader, partition_of
-from leftfold.spec.first_log import AHEAD
-from leftfold.spec.topic import Topic
+from leftfold.kafka.log_reader import Logged, LogReader, partition_of
 from leftfold.store.layout import ACCEPTED
 
-Watch = Callable[[int, int], None]  # records looked at so far, and all of them
+Watch = Callable[[int, int], None]  # the number of records looked at so far, and of all records
 _WATCHED_EVERY = 5_000
 
 
 @dataclass(frozen=True)
 class Place:
-    """One of the view's topics, and what the view has applied of it."""
+    """One of the view's topics, and how much of it the view has applied."""
 
     topic: Topic[Any]
     origin: Origin
-    name: str  # in the cluster
+    name: str  # the topic's name in the cluster
     partitions: int
-    applied: Mapping[int, int]  # by partition the offset after the last record that was applied
+    applied: Mapping[int, int]  # by partition: the offset after the last applied record
     decode: Decode
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """A record of the key, and what the view made of it."""
+    """A record of the key, and its outcome in the view."""
 
     topic: str
     partition: int
@@ -44,27 +45,30 @@ class Evidence:
     event_us: int | None
     outcome: str
     deleted: bool
-    fields: dict[str, Any] | None  # plain values of what the view reads; None if the bytes are no record
+    fields: dict[str, Any] | None  # plain values of the fields that the view reads; None if the bytes cannot be decoded
 
 
 @dataclass(frozen=True)
-class Range:
+class SearchedRange:
     topic: str
     partition: int
     start: int
     end: int
-    gone: bool  # the log does not reach back as far as was wanted
+    gone: bool  # the log no longer reaches back to the wanted start, or may not
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     evidence: list[Evidence]  # in the order of the log: topic, partition, offset
-    ranges: list[Range]
-    whole: bool  # every partition was read, not only the one where the key belongs
+    ranges: list[SearchedRange]
+    whole: bool  # every partition of every topic was read; else, of some topic, only the one where the key belongs
 
 
 class Search:
-    """For the records of one key (`parts`, in the order of the definition's keys) in the topics of one view."""
+    """A search for the records of one key in the topics of one view.
+
+    `parts` are the values of the key, in the order of the definition's keys.
+    """
 
     def __init__(
         self, definition: Definition | Latest, parts: tuple[Any, ...], places: tuple[Place, ...], log: LogReader
@@ -76,14 +80,18 @@ class Search:
         self._log = log
 
     def key_bytes(self, topic: Topic[Any]) -> bytes | None:
-        """The key of such records in Kafka, if the view is keyed as the topic is."""
+        """The Kafka key of these records; None if the view and the topic have different key fields."""
         names = [k.name for k in topic.key]
         if set(names) != set(self._parts):
             return None
         return entity_text([self._parts[name] for name in names]).encode()
 
-    def find(self, since: int | None, watch: Watch, *, whole: bool = False) -> Found:
-        """All that was logged since then (None: ever) and was applied; `whole` wherever a producer may have put it."""
+    def find(self, since: int | None, watch: Watch, *, whole: bool = False) -> SearchResult:
+        """Find the key's applied records that were logged at `since` or later (None: all of them).
+
+        Usually only the partition where the key belongs is read. `whole` reads every partition, because another
+        producer may have put the record elsewhere.
+        """
         ranges = [r for place in self._places for r in self._ranges(place, since, whole=whole)]
         total, done = sum(r.end - r.start for r in ranges), 0
         found: list[Evidence] = []
@@ -99,24 +107,28 @@ class Search:
         watch(total, total)
         order = {place.topic.name: i for i, place in enumerate(self._places)}
         found.sort(key=lambda e: (order[e.topic], e.partition, e.offset))
-        everywhere = whole or any(self.key_bytes(place.topic) is None for place in self._places)
-        return Found(found, ranges, everywhere)
+        everywhere = whole or all(self.key_bytes(place.topic) is None for place in self._places)
+        return SearchResult(found, ranges, everywhere)
 
-    def _ranges(self, place: Place, since: int | None, *, whole: bool) -> Iterator[Range]:
+    def _ranges(self, place: Place, since: int | None, *, whole: bool) -> Iterator[SearchedRange]:
         key = self.key_bytes(place.topic)
         only = None if whole or key is None else partition_of(key, place.partitions)
         wanted = [p for p in place.applied if only is None or p == only]
         firsts = self._log.firsts(place.name, wanted)
         if since is not None and place.origin.log_time == "header":
-            since -= AHEAD  # the log finds what it got since then, and a copy comes after its first log time
+            # Kafka searches by when this log got a record. A copy's first log time is at most AHEAD later than that.
+            since -= AHEAD
         starts = firsts if since is None else self._log.firsts(place.name, wanted, since)
         for partition in sorted(wanted):
             start, first, end = starts[partition], firsts[partition], place.applied[partition]
             gone = (first is None or first > 0) and start == first
-            yield Range(place.topic.name, partition, min(end if start is None else start, end), end, gone)
+            yield SearchedRange(place.topic.name, partition, min(end if start is None else start, end), end, gone)
 
     def _own(self, place: Place, record: Logged, key: bytes | None) -> Iterator[Evidence]:
-        """Whose record it is its fields say; where it has none that can be read, only its key in Kafka does."""
+        """Yield the evidence if the record belongs to the key.
+
+        The record's fields decide that. If they cannot be decoded, the Kafka key decides.
+        """
         fields = place.decode(record.value)
         keys = self._definition.keys
         if fields is None:
@@ -141,9 +153,14 @@ class Search:
 
 
 def outcome(definition: Definition | Latest, origin: Origin, record: Logged, fields: Mapping[str, Any] | None) -> str:
-    """What a view does with a record: the rules of spark/accept.py and spark/table.py, for one record."""
+    """The outcome of one record in a view, by the rules of spark/accept.py and spark/views/table.py."""
+    own = len(record.key or b"")
     if isinstance(definition, Latest):
-        return ACCEPTED if record.value is None or (fields is not None and _sound(definition, fields)) else "rejected"
+        deleted = record.value is None and own <= longest_key(definition.rules, [k.name for k in definition.keys])
+        good = fields is not None and own <= longest_key(definition.rules) and _sound(definition, fields)
+        return ACCEPTED if deleted or good else "rejected"
+    if own > longest_key(definition.rules):
+        return "rejected"
     if fields is None or fields[definition.time] is None or not _sound(definition, fields):
         return "rejected"
     if origin.log_time != "producer" and not record.by_broker:
@@ -156,5 +173,10 @@ def outcome(definition: Definition | Latest, origin: Origin, record: Logged, fie
 
 def _sound(definition: Definition | Latest, fields: Mapping[str, Any]) -> bool:
     finite = all(math.isfinite(v) for v in fields.values() if isinstance(v, float))
-    keyed = all(fields[k.name] is not None for k in definition.keys)
+    keyed = all(fields[k.name] is not None for k in definition.keys) and _short(definition, fields)
     return keyed and finite and all(evaluate(rule, fields) is not False for rule in definition.rules)
+
+
+def _short(definition: Definition | Latest, fields: Mapping[str, Any]) -> bool:
+    names = [k.name for k in definition.keys]
+    return len(entity_text([fields[name] for name in names]).encode()) <= longest_key(definition.rules, names)

@@ -1,51 +1,56 @@
-"""The intake of one topic: what is late or rejected is written down once, whoever reads the topic; and its archive.
+"""The intake of one topic: it writes late and rejected records once, for all readers of the topic, and the archive.
 
-It keeps no state and no receipts: a record's fate depends on the record alone, and is written under its position, so
-a batch that runs again changes nothing.
+The intake keeps no state and no receipts. A record's outcome depends on the record alone and is written under its
+position (partition and offset), so the write is idempotent: a batch that runs again changes nothing.
 
-With an archive each batch goes to the rejects first and to the table after: the table's end then says that all before
-it was taken in, and is where an intake without a fitting checkpoint goes on. A death between the two leaves rejects
-of a batch that is not archived yet; it runs again, and writes the same ones under the same positions.
+With an archive, each batch writes the rejects first and the archive table second. Everything before the table's end has
+therefore been taken in. An intake whose checkpoint does not fit the table continues at the table's end. A process that
+dies between the two writes leaves rejects of a batch that is not archived yet. That batch runs again and writes the
+same rejects under the same positions.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from leftfold import clock
+from leftfold.declare.topic import Topic
 from leftfold.errors import LeftfoldError, RunError
 from leftfold.kafka.admin import Admin
 from leftfold.kafka.registry import SchemaRegistry
-from leftfold.ranges import Ranges
+from leftfold.offsets import Ranges
 from leftfold.run import reconcile
 from leftfold.run.running import BatchRefusedError, RunningReader
-from leftfold.spark import archive
 from leftfold.spark.checkpoint import batch_offsets, set_aside, standing
-from leftfold.spark.fed import Ends, fits
-from leftfold.spark.history import check_topic
-from leftfold.spark.intake import IntakeTopics, intake_stream, refused_of, write_intake
+from leftfold.spark.history import archive
+from leftfold.spark.history.records import check_topic
 from leftfold.spark.query import Query, start_batches
+from leftfold.spark.sinks.delta import Ends, fits
+from leftfold.spark.sinks.intake import IntakeTopics, Keyed, intake_stream, refused_of, write_intake
 from leftfold.spark.source import Source, kafka_stream
-from leftfold.spec.topic import Topic
 
 if TYPE_CHECKING:
     from leftfold.spark.session import DataFrame, SparkSession
 
-# Nobody waits for a reject within seconds, and a batch that finds none costs the views a moment of the cores.
+# Nobody needs a reject within seconds, and even a batch without rejects takes CPU time from the views.
 _EVERY_S = 10
-# A commit to Delta costs over a second, and leaves a file: what is archived is in the log, too, for much longer.
+# A commit to Delta takes over a second and leaves a file. The log keeps the same records for much longer than this.
 _ARCHIVE_EVERY_S = 30
-# Looking for a date to compact reads the table's list of files.
+# The search for a date to compact reads the table's list of files, which is too slow for every batch.
 _COMPACT_EVERY_S = 3_600.0
-# The moments of a batch that a test can stop at, in their order, for a topic with an archive.
+# The points of a batch at which a test can stop it, in their order, for a topic with an archive.
 STEPS = ("begun", "rejects", "archive", "compacted")
 
 
 def intake_name(topic: str) -> str:
-    """As `status`, `run --fresh` and the checkpoint's directory say it; no view has a dot in its name."""
+    """The intake's name in `status`, in `run --fresh` and in its checkpoint's directory.
+
+    No view can have this name (`declare/names.py`).
+    """
     return f"{topic}.intake"
 
 
@@ -58,6 +63,7 @@ class RunningIntake(RunningReader):
         source: Source,
         names: IntakeTopics,
         *,
+        keyed: Keyed,
         checkpoints: str,
         log_file: str,
         admin: Admin,
@@ -67,6 +73,7 @@ class RunningIntake(RunningReader):
         self.at_step: Callable[[str, int], None] = lambda step, batch: None
         self._topic = topic
         self._names = names
+        self._keyed = keyed
         self._admin = admin
         self._table = next(iter(source.archives), None)
         self._topic_id = ""
@@ -75,13 +82,13 @@ class RunningIntake(RunningReader):
         self.checkpoint = f"{checkpoints}/{self.name}"
 
     def prepare(self, session: SparkSession) -> None:
-        """Nothing of it is a person's own code."""
+        """Do nothing: an intake contains no user code that would have to be compiled."""
 
     def _begin(self) -> Query:
         if self._table is not None:
             return self._started(self._archived(self._table), self._on_records, _ARCHIVE_EVERY_S)
         self._check_history()
-        refused = intake_stream(self._session, self._source, self._topic, self._names)
+        refused = intake_stream(self._session, self._source, self._topic, self._names, self._keyed)
         return self._started(refused, self._on_batch, _EVERY_S)
 
     def _started(self, frame: DataFrame, on_batch: Callable[[DataFrame, int], None], every_s: int) -> Query:
@@ -94,14 +101,30 @@ class RunningIntake(RunningReader):
             until_caught_up=self._until_caught_up,
         )
 
-    def _on_batch(self, batch: DataFrame, _: int) -> None:
+    def _on_batch(self, batch: DataFrame, number: int) -> None:
         self._go_on()
-        write_intake(batch, self._source.kafka)
+        with self._refusing():
+            self._look_at(number)
+            write_intake(batch, self._source.kafka)
         self._went_well()
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        try:
+            yield
+        except LeftfoldError as refusal:
+            self._refusal = refusal
+            raise BatchRefusedError(refusal.code) from refusal
 
     def _go_on(self) -> None:
         if self._stopping.is_set():
             raise BatchRefusedError("stopping before this batch; it runs again at the next start")
+
+    def _look_at(self, number: int) -> None:
+        if self._as_usual:
+            return
+        starts, ends = (batch_offsets(self._session, self.checkpoint, n) for n in (number - 1, number))
+        self._look_at_batch(starts, ends)
 
     def _check_history(self) -> None:
         found = standing(self._session, self.checkpoint)
@@ -114,7 +137,7 @@ class RunningIntake(RunningReader):
     # With an archive -------------------------------------------------------------------------------------------
 
     def _archived(self, table: str) -> DataFrame:
-        """Every record, from where the table ends; of a new table from where the log starts."""
+        """The stream of all records from the table's end on, or from the start of the log if the table is new."""
         (topic,), (partitions,) = self._source.topics, self._source.partitions
         archive.make(self._session, table)
         found = archive.position(self._session, table)
@@ -123,12 +146,16 @@ class RunningIntake(RunningReader):
         check_archive(self._topic.name, topic, found.ends, self._admin, partitions)
         if not self._fits(topic, found.ends):
             set_aside(self._session, self.checkpoint)
-        starts = {str(p): found.ends.get(p, -2) for p in range(partitions)}  # -2: Kafka's word for its first record
+        starts = {str(p): found.ends.get(p, -2) for p in range(partitions)}  # -2 means "earliest" to Kafka
         options = {"startingOffsets": json.dumps({topic: starts}), "includeHeaders": "true"}
         return kafka_stream(self._session, self._source, options)
 
     def _fits(self, topic: str, ends: Ends) -> bool:
-        """A checkpoint from before there was an archive does not: the archive starts where the log does."""
+        """Return whether the checkpoint continues where the table ends.
+
+        If the table is empty, only a checkpoint without batches fits. A checkpoint from before the archive existed does
+        not fit: the archive starts where the log does.
+        """
         if not ends:
             found = standing(self._session, self.checkpoint)
             return found is None or found.planned < 0
@@ -136,22 +163,21 @@ class RunningIntake(RunningReader):
 
     def _on_records(self, batch: DataFrame, number: int) -> None:
         self._go_on()
-        try:
+        with self._refusing():
             self._take_in(batch, number)
-        except LeftfoldError as refusal:
-            self._refusal = refusal
-            raise BatchRefusedError(refusal.code) from refusal
         self._went_well()
 
     def _take_in(self, batch: DataFrame, number: int) -> None:
         assert self._table is not None
         (topic,) = self._source.topics
         self.at_step("begun", number)
-        write_intake(refused_of(batch, self._source, self._topic, self._names), self._source.kafka)
+        self._look_at(number)
+        refused = refused_of(batch, self._source, self._topic, self._names, self._keyed)
+        write_intake(refused, self._source.kafka)
         self.at_step("rejects", number)
         starts = batch_offsets(self._session, self.checkpoint, number - 1).get(topic, {})
         ends = batch_offsets(self._session, self.checkpoint, number).get(topic, {})
-        to = archive.Position(-1, self._topic_id, ends, {}, self._writer)
+        to = archive.ArchivePosition(-1, self._topic_id, ends, {}, self._writer)
         archive.append_batch(
             self._session, batch, self._table, topic=self._topic.name, to=to, starts=starts, first=number == 0
         )
@@ -163,9 +189,9 @@ class RunningIntake(RunningReader):
 
 
 def check_archive(topic: str, name: str, ends: Ends, admin: Admin, partitions: int) -> None:
-    """The log must go on where the table ends. `name` is the cluster's."""
+    """Refuse to continue unless the log continues where the table ends. `name` is the topic's name in the cluster."""
     if not ends:
-        return  # nothing was promised yet: it starts where the log does
+        return  # nothing is archived yet: the archive starts where the log does
     firsts, logged = admin.start_offsets(name, partitions), admin.end_offsets(name, partitions)
     beyond = {p: end for p, end in ends.items() if end > logged.get(p, 0)}
     if beyond:
@@ -190,5 +216,5 @@ def check_archive(topic: str, name: str, ends: Ends, admin: Admin, partitions: i
 
 
 def gap_of(name: str, ends: Ends, firsts: Ends) -> Ranges:
-    """What lies between the end of the table and the first offset of the log."""
+    """The offsets between the end of the table and the first offset of the log."""
     return Ranges.between({name: {p: ends.get(p, 0) for p in firsts}}, {name: firsts})

@@ -1,14 +1,19 @@
-"""The lake of one view: its changelog, appended to a Delta table by a query of its own, slower than the view."""
+"""The lake of one view: a separate query appends the view's changelog to a Delta table, less often than the view runs.
+
+It also moves the view's older receipts to a second Delta table.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from leftfold.errors import LeftfoldError
+from leftfold.run.receipt_lake import move_closed_days
 from leftfold.run.running import Running
+from leftfold.run.view import RunningView
 from leftfold.settings import Kafka
-from leftfold.spark.lake import start_lake
 from leftfold.spark.query import Query, Snapshot
+from leftfold.spark.sinks.lake import start_lake
 
 if TYPE_CHECKING:
     from leftfold.spark.session import SparkSession
@@ -23,39 +28,47 @@ class RunningLake(Running):
 
     def __init__(
         self,
-        view: str,
+        view: RunningView,
         kafka: Kafka,
         changelog: str,
         *,
         partitions: int,
         table: str,
+        receipts: str,
         checkpoints: str,
         every_s: int,
         log_file: str,
     ) -> None:
-        super().__init__(lake_name(view), partitions, log_file)
+        super().__init__(lake_name(view.name), partitions, log_file)
         self._kafka = kafka
         self._changelog = changelog
         self._view = view
         self._table = table
+        self._receipts = receipts  # the table of older receipts
         self._every_s = every_s
         self.checkpoint = f"{checkpoints}/{self.name}"
 
     def prepare(self, session: SparkSession) -> None:
-        """Nothing of it is a person's own code."""
+        """Do nothing: a lake contains no user code that would have to be compiled."""
 
     def _begin(self) -> Query:
         return start_lake(
             self._session,
             kafka=self._kafka,
             topic=self._changelog,
-            view=self._view,
+            view=self._view.name,
             table=self._table,
             checkpoint=self.checkpoint,
             every_s=self._every_s,
             until_caught_up=self._until_caught_up,
             refused=self._refuse,
+            appended=self._move_receipts,
         )
+
+    def _move_receipts(self) -> None:
+        """Move receipts of closed days. It runs on the lake's thread: a commit to Delta must not delay the view."""
+        if (books := self._view.books) is not None:
+            move_closed_days(self._session, books, self._receipts, stopping=self._stopping.is_set)
 
     def _refuse(self, refusal: LeftfoldError) -> None:
         self._refusal = refusal

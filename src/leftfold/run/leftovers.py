@@ -1,6 +1,6 @@
-"""Removing what is left of a build that nobody needs: rows, mark, manifest, receipts, and a local checkpoint.
+"""Removes the leftovers of a build that nobody needs: rows, mark, manifest, receipts, and a local checkpoint.
 
-Each part can be removed twice, and the build is forgotten last: a removal that died is finished by the next.
+Removing a part twice does no harm, and the build's name is forgotten last. If a removal dies, the next one finishes it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlparse
 
+from leftfold.fold.build_id import BuildId
 from leftfold.kafka.receipt_log import ReceiptLog
 from leftfold.store.builds import forget, remove_rows
 
@@ -25,17 +26,20 @@ def remove_build(view: str, build: str, *, url: str, namespace: str, receipts: R
 
 
 def checkpoints_of(view: str, build: str, checkpoints: str) -> Iterator[Path]:
-    """Those that are on this machine: only Spark reaches others, and they are left to whoever owns the place."""
+    """The build's checkpoint directories on this machine.
+
+    Checkpoints elsewhere can be reached only by Spark. They are left to the owner of that storage.
+    """
     place = urlparse(checkpoints)
     if place.scheme not in ("", "file"):
         return
-    fingerprint, _, generation = build.partition("-")
-    for directory in sorted(Path(place.path).glob(f"{view}/{fingerprint}*")):
+    mine = BuildId.parse(build)
+    for directory in sorted(Path(place.path).glob(f"{view}/{mine.fingerprint}*")):
         for name in ("metadata", "leftfold-frozen.json"):
             try:
                 id = str(json.loads((directory / name).read_text())["id"])
             except (OSError, ValueError, KeyError):
                 continue
-            if id.startswith(generation):
+            if id.startswith(mine.generation):
                 yield directory
                 break

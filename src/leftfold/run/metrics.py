@@ -1,4 +1,4 @@
-"""What views are doing, for Prometheus: read from their progress at the moment of a scrape, nothing counted twice."""
+"""Metrics of the views for Prometheus. A scrape reads them from the views' progress; nothing is counted separately."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from leftfold import clock
 from leftfold.errors import RunError
 from leftfold.run.progress import STATES, Progress
 from leftfold.settings import LISTENING
 
-# Not to the world unless somebody says so: figures of a business can be read from its rates.
+# Only this machine by default: rates can reveal the figures of a business.
 HOST = "127.0.0.1"
 
 _OF_BUILD = ("view", "build")
@@ -22,10 +23,10 @@ _Views = Callable[[], Sequence[Progress]]
 
 
 class MetricsServer:
-    """Serves /metrics at `url` from a thread of its own until it is closed."""
+    """Serves /metrics at `url` from its own thread until it is closed."""
 
     def __init__(self, address: str, progress: _Views) -> None:
-        """`address` is PORT, HOST:PORT or [IPV6]:PORT; port 0 takes a free one."""
+        """Start to serve at `address`: PORT, HOST:PORT or [IPV6]:PORT. Port 0 takes a free one."""
         match = re.fullmatch(LISTENING, address)
         assert match is not None, f"{address!r} was not checked by whoever took it"
         host, port = match["host"] or HOST, int(match["port"])
@@ -78,7 +79,7 @@ def _counts(views: Sequence[Progress]) -> Iterator[Metric]:
 
 
 def _positions(views: Sequence[Progress]) -> Iterator[Metric]:
-    """Of a view that has applied nothing yet, what it would have to guess is left out."""
+    """Yield the gauges of position and speed. A value that a view does not know yet is left out, not guessed."""
     gauges: list[tuple[str, str, Callable[[Progress], float | None]]] = [
         ("lag_records", "Offsets between what is applied and the end of the log.", lambda p: p.lag),
         ("lag_seconds", "Age of the newest applied record while others wait; 0 if none does.", lambda p: p.lag_s),
@@ -102,17 +103,28 @@ def _states(views: Sequence[Progress]) -> Iterator[Metric]:
     restarts = CounterMetricFamily(
         "leftfold_restarts", "How often the view was started again after a failure.", labels=["view"]
     )
+    failing = GaugeMetricFamily(
+        "leftfold_view_failing_seconds",
+        "Since when it fails and is tried again; 0 while it goes well, and once it has failed for good.",
+        labels=["view"],
+    )
     for p in views:
-        now = p.state  # once: it may change while this is written
+        now = p.state  # read once: it may change during this loop
         for known in STATES if now in STATES else (*STATES, now):
             state.add_metric([p.view, known], float(known == now))
         up.add_metric([p.view], float(now not in _DOWN))
         restarts.add_metric([p.view], p.restarts)
-    yield from (state, up, restarts)
+        failing.add_metric([p.view], _failing(p) if now not in _DOWN else 0.0)
+    yield from (state, up, restarts, failing)
 
 
 def _build(p: Progress) -> tuple[str, str]:
-    return p.view, p.build or ""  # to Prometheus an empty label is none
+    return p.view, p.build or ""  # Prometheus treats an empty label as a missing one
+
+
+def _failing(p: Progress) -> float:
+    failing = p.failing
+    return 0.0 if failing is None else max(0.0, clock.now_us() / 1e6 - failing.since)
 
 
 def _number(p: Progress) -> float | None:

@@ -1,8 +1,8 @@
 """Measures the constants of the sizing model on the engines at hand, in about two minutes.
 
-Everything is done in a namespace of its own, which is removed afterwards: topics, schemas, store keys, checkpoint.
-It is a load like any other while it lasts, and it is disturbed by others: what it measures beside a busy view is what
-is left over.
+Everything happens in a separate namespace, which is removed afterwards: topics, schemas, store keys, checkpoint.
+The probe loads the engines like any other user while it runs, and other load disturbs it. If it runs next to a busy
+view, it measures only the capacity that the view leaves over.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from leftfold.kafka import scratch as kafka_scratch
 from leftfold.kafka.admin import Admin
 from leftfold.kafka.producer import Producer
 from leftfold.kafka.registry import SchemaRegistry
+from leftfold.observe.observation import observe
 from leftfold.plan.diff import plan
-from leftfold.plan.observe import observe
-from leftfold.plan.sizing import widths
-from leftfold.plan.sizing.constants import Constants
-from leftfold.plan.sizing.fit import Costs, Timed, fit, median
 from leftfold.run import probed
-from leftfold.run.supervisor import Engines, Options, Supervisor
+from leftfold.run.supervisor import Engines, RunOptions, Supervisor
 from leftfold.run.view import RunningView
 from leftfold.settings import Profile
+from leftfold.sizing import widths
+from leftfold.sizing.constants import Constants
+from leftfold.sizing.fit import Costs, Timed, fit, median
 from leftfold.spark import files as spark_files
 from leftfold.spark.session import build_session
 from leftfold.store import memory
@@ -41,21 +41,21 @@ if TYPE_CHECKING:
     from leftfold.spark.session import SparkSession
 
 Note = Callable[[str], None]
-# What the amounts below were chosen for: two minutes on two cores.
+# The amounts below were chosen for this duration, two minutes, on two cores.
 USUAL_S = 120.0
-# Of one broker's write: enough to fill buffers, little enough for any disk.
+# The most that the producer's test sends: enough to fill buffers, little enough for any disk.
 _MOST_BYTES = 300_000_000
 _BYTES_S = 4.0
 _PAYLOAD = 1_000
-# Different records are encoded once, and sent again and again: encoding is not what is measured.
+# So many different records are encoded once and sent repeatedly: the cost of encoding is not measured.
 _ENCODED = 1_000
-# The first batch of a phase starts workers and compiles code.
+# The first batch of a phase starts workers and compiles code, so it is not counted.
 _DROPPED = 1
 
 
 @dataclass(frozen=True)
 class Phase:
-    """`batches` of `size` records each, over so many keys."""
+    """A load of `batches` batches with `size` records each, spread over `keys` keys."""
 
     name: str
     batches: int
@@ -67,9 +67,9 @@ class Phase:
         return self.batches * self.size
 
 
-# Sizes on both sides of what the driver writes by itself (5,000 rows, of two steps), and two that are mostly records
-# and mostly tiles. The first is not measured: a JVM is slow until it has compiled what it runs, which takes half a
-# minute of work.
+# "small" and "large" lie on both sides of the limit up to which the driver writes a batch itself (5,000 rows; a record
+# makes one row for each of two steps). "records" is mostly records, "tiles" is mostly tiles. The warm-up is not
+# measured: a JVM is slow until it has compiled the code that it runs, which takes half a minute of work.
 WARM_UP = Phase("warm-up", 9, 60_000, 20_000)
 PHASES = (
     Phase("tiles", 5, 18_000, 90_000),
@@ -88,9 +88,10 @@ def calibrate(
     seconds: float = USUAL_S,
     note: Note = lambda _: None,
 ) -> Constants:
-    """`directory` is for the log and, where the profile names no place for checkpoints, for those.
+    """Run the probe and return the measured constants.
 
-    `seconds` is about how long it may take on a small machine; a session that is given is left as it was.
+    `directory` takes the log file, and the checkpoints if the profile names no place for them. `seconds` is roughly how
+    long the probe may take on a small machine. A given session is not stopped.
     """
     namespace = f"leftfold-probe-{uuid.uuid4().hex[:8]}"
     brokers = len(engines.admin.metadata().brokers)
@@ -121,7 +122,7 @@ class _Probe:
         self._session = session
         self._note = note
         self._catalog = probed.catalog()
-        self._url = engines.online.url.get_secret_value()
+        self._url = engines.online.address
 
     def measured(self, scale: float, brokers: int) -> Constants:
         observed = observe(self._catalog, self._profile, self._engines.kafka, *self._log)
@@ -171,7 +172,7 @@ class _Probe:
         spark_files.remove(self._session, str(self._profile.checkpoints))
 
     def _bytes_s(self, scale: float) -> float:
-        payloads, sent = [os.urandom(_PAYLOAD) for _ in range(1_000)], 0  # nothing that compression could make less of
+        payloads, sent = [os.urandom(_PAYLOAD) for _ in range(1_000)], 0  # random: compression cannot shrink it
         with self._producer(probed.BYTES) as producer:
             started = clock.monotonic()
             while clock.monotonic() - started < _BYTES_S * scale and sent * _PAYLOAD < _MOST_BYTES:
@@ -182,7 +183,11 @@ class _Probe:
             return sent * _PAYLOAD / (clock.monotonic() - started)
 
     def _view(self, scale: float) -> tuple[Costs, float, float, float]:
-        """Costs of a batch, records a second sent, bytes of a state row to those of its fields, seconds of a tile."""
+        """Run all phases and return four measurements.
+
+        They are: the costs of a batch; the records sent per second; the ratio of a state row's bytes to the bytes of
+        its fields; and the seconds that the store's script needs for a tile.
+        """
         self._run(WARM_UP, 1.0)
         timed: dict[str, Timed] = {}
         packing = tile_script_s = producer_rate = 0.0
@@ -209,11 +214,14 @@ class _Probe:
         return widths.state_row(definition)
 
     def _changelogs(self) -> dict[str, int]:
-        """What each batch wrote of its state, by file."""
+        """The sizes of the files in which batches wrote the changes of their state, by file name."""
         return spark_files.sizes(self._session, str(self._profile.checkpoints), ".changelog")
 
     def _run(self, phase: Phase, scale: float) -> tuple[list[Timed], int, float]:
-        """Send a phase's records and let the view catch up; its batches, all tiles written, records/s of sending."""
+        """Send a phase's records and let the view catch up.
+
+        Return the timed batches, the number of all tiles written, and the records sent per second.
+        """
         started = clock.monotonic()
         rate = self._send(phase, scale) / (clock.monotonic() - started)
         view = self._started_view(phase)
@@ -236,7 +244,7 @@ class _Probe:
     def _started_view(self, phase: Phase) -> RunningView:
         topic = self._catalog.topic(probed.TOPIC)
         spark = self._profile.spark.model_copy(update={"most_offsets": phase.size // topic.partitions})
-        options = Options(
+        options = RunOptions(
             views=(probed.VIEW,),
             until_caught_up=True,
             fresh=frozenset(),
@@ -271,7 +279,7 @@ class _Probe:
 
 
 def _record(user: str, chance: Random) -> dict[str, object]:
-    """Of values that follow from nothing: what is regular takes less room than what people send."""
+    """A record of random values: regular values would take less space than real ones."""
     return {
         "user_id": user,
         "item_id": _text(chance),
@@ -285,6 +293,6 @@ def _text(chance: Random) -> str:
 
 
 def between(begun: list[tuple[float, int, int]]) -> Iterator[Timed]:
-    """From the beginning of each batch to that of the next; the last has no next."""
+    """Yield each batch, timed from its beginning to that of the next. The last batch has no next and is left out."""
     for (start, records, tiles), (end, more_records, more_tiles) in pairwise(begun):
         yield Timed(more_records - records, more_tiles - tiles, end - start)

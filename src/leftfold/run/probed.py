@@ -1,22 +1,22 @@
-"""What a probe runs: a topic and a view like many, and a topic of plain bytes."""
+"""The catalog that a probe runs: a typical topic and a typical view, and a topic of plain bytes."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
 
-from leftfold.spec.aggregates import count, last
-from leftfold.spec.aggregates import sum as sum_of
-from leftfold.spec.catalog import Catalog
-from leftfold.spec.event import Event
-from leftfold.spec.features import Features
-from leftfold.spec.topic import Topic
+from leftfold.declare.aggregates import count, last
+from leftfold.declare.aggregates import sum as sum_of
+from leftfold.declare.catalog import Catalog
+from leftfold.declare.event import Event
+from leftfold.declare.features import Features
+from leftfold.declare.topic import Topic
 
 TOPIC, VIEW, BYTES = "probe", "probe_activity", "probe_bytes"
 
 
 def catalog(partitions: int = 6) -> Catalog:
-    """Two steps (5 minutes, an hour) and the usual aggregates."""
+    """The probe's catalog. Its view has two steps (5 minutes, 1 hour) and the usual aggregates."""
 
     class Probe(Event):
         user_id: str

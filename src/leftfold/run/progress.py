@@ -1,16 +1,17 @@
-"""What a running view has done: plain values, for the live table, for JSON lines and for the summary."""
+"""The progress of a running view, as plain values: for the live table, for JSON lines and for the summary."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from leftfold import clock
 from leftfold.errors import LeftfoldError
 from leftfold.store.layout import OUTCOMES, LedgerRow
 
-# What a view can be doing.
+# All states of a view.
 STATES = ("starting", "reading history", "running", "repairing", "waiting", "caught up", "stopped", "failed")
 
 
@@ -23,21 +24,21 @@ class Batch:
 
     @property
     def freshness_s(self) -> float:
-        """How long its newest record took from the log into the store."""
+        """Seconds that the newest record of the batch took from the log into the store."""
         return max(0.0, (self.applied_at - self.newest_log) / 1e6)
 
 
 @dataclass(frozen=True)
-class History:
-    """How far a rebuild has read history, in offsets."""
+class HistoryProgress:
+    """The progress of a rebuild through history, in offsets."""
 
     done: int
     total: int
-    seconds: float  # since it began
+    seconds: float  # since the rebuild began
 
     @property
     def eta_s(self) -> float | None:
-        """How long the rest takes at this pace; None until there is one."""
+        """Seconds that the rest takes at the present pace; None until the first offsets are done."""
         return None if not self.done else self.seconds * (self.total - self.done) / self.done
 
     def as_json(self) -> dict[str, Any]:
@@ -45,15 +46,34 @@ class History:
         return {"done": self.done, "total": self.total, "eta_s": None if eta is None else round(eta, 1)}
 
 
+@dataclass(frozen=True)
+class Failing:
+    """A row of failures of a query that is retried. It ends when a batch is applied, or when there is none to apply."""
+
+    tries: int  # failed tries in a row
+    since: float  # time of the first of them, seconds since 1970
+    due: float  # time of the next try, by `clock.monotonic`
+
+    @property
+    def next_try_s(self) -> float:
+        """Seconds until the next try; 0 during a try."""
+        return max(0.0, self.due - clock.monotonic())
+
+    def as_json(self) -> dict[str, Any]:
+        since = datetime.fromtimestamp(self.since, UTC).isoformat(timespec="seconds")
+        return {"tries": self.tries, "since": since, "next_try_s": round(self.next_try_s, 1)}
+
+
 @dataclass
 class Progress:
-    """Counts of one view in this run. `lag` is None until the first batch tells it.
+    """The counts of one view in this run. `lag` is None until the first batch reports it.
 
-    Written by the thread that runs the view; others may look at any moment.
+    Two threads write it, never both at once: the thread that looks after the view, and Spark's thread that runs the
+    batches. Any other thread may read it at any time.
     """
 
     view: str
-    kind: str = "view"  # or "intake", or "lake", which have no counts
+    kind: str = "view"  # or "intake" or "lake", which have no counts
     state: str = "starting"
     build: str | None = None
     batches: int = 0
@@ -61,33 +81,35 @@ class Progress:
     lag: int | None = None
     rate: float = 0.0  # records a second in the last batch
     last: Batch | None = None
-    error: LeftfoldError | None = None
-    note: str | None = None  # what a person should know of this start
-    restarts: int = 0  # after a failure, in this run
-    repairs: int = 0  # of a store that had lost data
+    error: LeftfoldError | None = None  # why it waits, or has failed for good
+    failing: Failing | None = None
+    note: str | None = None  # a message to the user about this start
+    restarts: int = 0  # restarts after a failure, in this run
+    repairs: int = 0  # repairs of a store that had lost data
     pending: int = 0  # re-driven records whose tiles are still open
-    history: History | None = None  # of a rebuild
+    beyond: int = 0  # re-driven records without effect: the rest of their tiles is no longer in the log or archive
+    history: HistoryProgress | None = None  # only during a rebuild
     _ledger: dict[str, int] = field(default_factory=dict)
     _before: dict[str, int] = field(default_factory=dict)
 
     def resume(self, ledger: Iterable[LedgerRow]) -> None:
-        """What the store says was applied before this run."""
+        """Start from the ledger of the store: the records that were applied before this run."""
         self._before = {row.name: row.records for row in ledger}
         self._ledger = dict(self._before)
 
     def applied(self, batch: Batch, ledger: Iterable[LedgerRow]) -> None:
-        # A new dict, not this one changed: somebody may be counting it.
+        # Make a new dict instead of changing this one: another thread may be iterating over it.
         self._ledger = self._ledger | {row.name: row.records for row in ledger}
         self.last = batch
         self.batches += 1
         self.tiles += batch.tiles
 
     def records(self) -> dict[str, int]:
-        """By outcome, in this run."""
+        """The number of records by outcome, in this run."""
         return self._by_outcome(self._before)
 
     def totals(self) -> dict[str, int]:
-        """By outcome, over the life of the build."""
+        """The number of records by outcome, over the life of the build."""
         return self._by_outcome({})
 
     def _by_outcome(self, before: Mapping[str, int]) -> dict[str, int]:
@@ -98,7 +120,7 @@ class Progress:
 
     @property
     def lag_s(self) -> float | None:
-        """How old the newest applied record is, while there are records that are not applied."""
+        """Age of the newest applied record while others wait, in seconds; 0 if none waits, None if not known yet."""
         if self.last is None or self.lag is None:
             return None
         return 0.0 if self.lag == 0 else max(0.0, (clock.now_us() - self.last.newest_log) / 1e6)
@@ -121,6 +143,8 @@ class Progress:
             "restarts": self.restarts,
             "repairs": self.repairs,
             "pending": self.pending,
+            "beyond": self.beyond,
             "history": self.history.as_json() if self.history else None,
             "error": self.error.as_json() if self.error else None,
+            "failing": self.failing.as_json() if self.failing else None,
         }

@@ -1,8 +1,9 @@
-"""Receipts: what a build has done with every offset, batch by batch, closed hours rolled up into one.
+"""Receipts: they record what a build has done with every offset. A receipt covers one batch, or several in a row.
 
-Written after all stores of a batch, before Spark commits it. A batch that runs again writes its receipt again, under
-the same key. Ranges of consecutive receipts meet without gap or overlap. A rolled-up one still says when each of its
-batches was applied and where it ended, in a compact form: a training set of what was served needs that.
+A receipt is written after all stores of its batch, and before Spark commits the batch. A batch that runs again writes
+its receipt again, under the same key. The ranges of consecutive receipts meet without gap or overlap. A receipt that is
+rolled up from an hour still says, in a compact form, when each of its batches was applied and where it ended: a
+training set of the values that were served needs that. `receipt_store` decides how receipts are kept, and for how long.
 """
 
 from __future__ import annotations
@@ -10,25 +11,25 @@ from __future__ import annotations
 import base64
 import json
 import zlib
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Any
 
-from leftfold.kafka.receipt_log import ReceiptLog
 from leftfold.store.layout import DIGESTS, OUTCOMES, LedgerRow
 
 VERSION = 1
-_HOUR = 3_600_000_000
-# Text of the batches in one rolled-up receipt: with its ledger it stays below the megabyte that brokers take.
+# The longest text of the batches in one rolled-up receipt. Together with its ledger, the receipt stays below the
+# megabyte that brokers accept.
 _LARGEST_SERIES = 400_000
 
-Ranges = dict[str, dict[int, tuple[int, int]]]  # by topic as declared, and partition: from, up to and without
+Ranges = dict[str, dict[int, tuple[int, int]]]  # by declared topic and partition: first offset, and end (exclusive)
 
 
 @dataclass(frozen=True)
 class Applied:
-    """When the online store had a batch (µs), and where that ends, by topic as declared and partition."""
+    """One applied batch: when the online store had it (µs), and where it ends, by declared topic and partition."""
 
     batch: int
     online: int
@@ -37,31 +38,37 @@ class Applied:
 
 @dataclass(frozen=True)
 class Receipt:
-    """One batch, or several in a row."""
+    """The receipt of one batch, or of several in a row."""
 
     first: int
     last: int
-    topics: dict[str, str]  # the ids of the topics that were read: a topic made anew keeps its name, not its id
+    topics: dict[str, str]  # ids of the topics that were read: a recreated topic keeps its name, but not its id
     ranges: Ranges
-    records: dict[str, int]  # by outcome, of these batches
+    records: dict[str, int]  # by outcome, in these batches
     rows: int
     digest: int
     ledger: tuple[LedgerRow, ...]  # cumulative, after `last`
     applied: dict[str, int]  # when each store had `last`, µs
     stores: dict[str, str]  # ids of the topics that were written
-    redriven: int  # how far the re-driven records have taken effect
-    series: str | None = None  # of a rolled-up one: its batches, encoded; older releases did not keep them
+    redriven: int  # re-driven records before this offset have taken effect
+    beyond: int = 0  # re-driven records without effect: the rest of their tiles is no longer in the log or archive
+    series: str | None = None  # a rolled-up receipt's batches, encoded; older releases did not keep them
 
     @property
     def key(self) -> str:
-        return f"{self.first:012d}" if self.first == self.last else f"{self.first:012d}-{self.last:012d}"
+        return key_of(self.first, self.last)
+
+    @property
+    def known(self) -> bool:
+        """True if the receipt says when each of its batches was applied."""
+        return self.first == self.last or self.series is not None
 
     @property
     def ends(self) -> dict[str, dict[int, int]]:
         return {topic: {p: end for p, (_, end) in parts.items()} for topic, parts in self.ranges.items()}
 
     def batches(self) -> list[Applied] | None:
-        """Each of them, in order; None if they are not known one by one."""
+        """The batches of the receipt, in order; None if they are not known one by one."""
         if self.first == self.last:
             return [Applied(self.last, self.applied["online"], self.ends)]
         return None if self.series is None else _decoded(self.series, self.first)
@@ -80,6 +87,7 @@ class Receipt:
             "applied": self.applied,
             "stores": self.stores,
             "redriven": self.redriven,
+            "beyond": self.beyond,
             **({} if self.series is None else {"batches": self.series}),
         }
 
@@ -97,12 +105,17 @@ class Receipt:
             applied=document["applied"],
             stores=document["stores"],
             redriven=document["redriven"],
+            beyond=document.get("beyond", 0),  # an older release did not count them
             series=document.get("batches"),
         )
 
 
+def key_of(first: int, last: int) -> str:
+    return f"{first:012d}" if first == last else f"{first:012d}-{last:012d}"
+
+
 def counted(ledger: Iterable[LedgerRow], before: Iterable[LedgerRow]) -> dict[str, int]:
-    """Records by outcome between two states of the ledger."""
+    """The number of records by outcome, between two states of the ledger."""
     counts = dict.fromkeys(OUTCOMES, 0)
     for rows, sign in ((ledger, 1), (before, -1)):
         for row in rows:
@@ -111,10 +124,18 @@ def counted(ledger: Iterable[LedgerRow], before: Iterable[LedgerRow]) -> dict[st
 
 
 def rolled_up(receipts: Sequence[Receipt]) -> Receipt:
-    """Consecutive receipts as one: ranges joined, counts and digests added, the rest as it was after the last."""
+    """Combine consecutive receipts into one that still knows each of its batches."""
+    return replace(summed(receipts), series=_encoded(receipts))
+
+
+def summed(receipts: Sequence[Receipt]) -> Receipt:
+    """Combine consecutive receipts into one: join ranges, add counts and digests, take the rest from the last receipt.
+
+    The result does not know its batches one by one, so it does not grow with them.
+    """
     first, last = receipts[0], receipts[-1]
     starts: dict[tuple[str, int], int] = {}
-    for receipt in receipts:  # a partition may have been added on the way
+    for receipt in receipts:  # a partition may have been added in between
         for topic, parts in receipt.ranges.items():
             for p, (start, _) in parts.items():
                 starts.setdefault((topic, p), start)
@@ -125,14 +146,14 @@ def rolled_up(receipts: Sequence[Receipt]) -> Receipt:
         records={outcome: sum(r.records[outcome] for r in receipts) for outcome in OUTCOMES},
         rows=sum(r.rows for r in receipts),
         digest=sum(r.digest for r in receipts) % DIGESTS,
-        series=_encoded(receipts),
+        series=None,
     )
 
 
 def in_parts(receipts: Sequence[Receipt]) -> Iterator[Receipt]:
-    """Rolled up into one, or into several where one would hold more than a broker takes."""
+    """Roll up receipts into one, or into several if one would be larger than a broker accepts."""
     whole = rolled_up(receipts) if len(receipts) > 1 else receipts[0]
-    if whole.series is None or len(whole.series) <= _LARGEST_SERIES:
+    if len(receipts) == 1 or whole.series is None or len(whole.series) <= _LARGEST_SERIES:
         yield whole
         return
     middle = len(receipts) // 2
@@ -140,8 +161,53 @@ def in_parts(receipts: Sequence[Receipt]) -> Iterator[Receipt]:
     yield from in_parts(receipts[middle:])
 
 
+def tiling(receipts: Iterable[Receipt]) -> list[Receipt]:
+    """Choose receipts that follow each other without gap or overlap, and leave out those that others cover.
+
+    The longest receipts are preferred. If batches are missing, the result continues after the gap; the caller judges
+    the gap. Receipts may overlap, because two writers drew the line between two hours differently. They do no harm:
+    some chain reaches the last batch without them.
+    """
+    left = sorted(receipts, key=lambda r: (r.first, -r.last))
+    tiles: list[Receipt] = []
+    while left:
+        begin = left[0].first
+        before: dict[int, Receipt] = {}  # by batch: the longest receipt that ends just before it
+        for receipt in left:
+            if receipt.first == begin or receipt.first in before:
+                before.setdefault(receipt.last + 1, receipt)
+        at = end = max(before)
+        chain = []
+        while at != begin:
+            chain.append(before[at])
+            at = before[at].first
+        tiles += reversed(chain)
+        left = [receipt for receipt in left if receipt.first >= end]
+    return tiles
+
+
+def known_history(receipts: Iterable[Receipt]) -> list[Receipt]:
+    """Choose the receipts that say when each batch was applied, in the order of batches.
+
+    Batches that these do not cover are filled in from the other receipts. Such batches are not known one by one.
+    """
+    receipts = list(receipts)
+    tiles = tiling(receipts)
+    known = tiling(r for r in receipts if r.known)
+    starts = [r.first for r in known]
+    # Receipts in whose span no known one begins: an earlier release wrote them, or the details of their hours are gone.
+    others = [t for t in tiles if not t.known and bisect_left(starts, t.first) == bisect_right(starts, t.last)]
+    found = sorted([*known, *others], key=lambda r: r.first)
+    if tiles and found[-1].last < tiles[-1].last:
+        found.append(replace(tiles[-1], first=found[-1].last + 1))
+    return found
+
+
 def _encoded(receipts: Sequence[Receipt]) -> str | None:
-    """Differences from batch to batch, by column, as JSON, compressed: a few bytes for each batch and partition."""
+    """Encode the batches: differences from batch to batch, by column, as compressed JSON. None if one is not known.
+
+    It takes a few bytes for each batch and partition.
+    """
     known = [receipt.batches() for receipt in receipts]
     batches = [batch for some in known if some is not None for batch in some]
     if None in known or not batches:
@@ -149,7 +215,7 @@ def _encoded(receipts: Sequence[Receipt]) -> str | None:
     places = sorted({(t, p) for batch in batches for t, parts in batch.ends.items() for p in parts})
     columns = [[batch.online for batch in batches]]
     for topic, partition in places:
-        # One that was added on the way ends at 0 before.
+        # A partition that was added later ends at 0 in the batches before that.
         columns.append([batch.ends.get(topic, {}).get(partition, 0) for batch in batches])
     steps = [[column[0], *(b - a for a, b in pairwise(column))] for column in columns]
     document = json.dumps([[list(place) for place in places], steps], separators=(",", ":"))
@@ -166,44 +232,3 @@ def _decoded(series: str, first: int) -> list[Applied]:
             reached.setdefault(topic, {})[partition] = column[number]
         found.append(Applied(first + number, moment, reached))
     return found
-
-
-class Books:
-    """The receipts of one build. Keeps those of the hour in memory, to roll them up when it is over."""
-
-    def __init__(self, log: ReceiptLog, scope: str) -> None:
-        self._log = log
-        self._scope = scope
-        self._single: dict[int, Receipt] = {}
-
-    def read(self) -> list[Receipt]:
-        """All, in the order of batches, without those that a rolled-up one covers."""
-        found = [Receipt.from_json(document) for document in self._log.read(self._scope).values()]
-        rolled = [(r.first, r.last) for r in found if r.first != r.last]
-        kept = [r for r in found if r.first != r.last or not any(a <= r.first <= b for a, b in rolled)]
-        kept.sort(key=lambda r: r.first)
-        self._single = {r.first: r for r in kept if r.first == r.last}
-        return kept
-
-    def write(self, receipt: Receipt) -> None:
-        """A new one, or one of a batch that ran again or was corrected: then it replaces the one that is there."""
-        self._log.append(self._scope, [(receipt.key, receipt.as_json())])
-        if receipt.first == receipt.last:
-            self._single[receipt.first] = receipt
-            self._roll_up(_hour(receipt))
-
-    def _roll_up(self, hour: int) -> None:
-        """The one that covers them first: dying in between leaves receipts that it makes invalid, and no gap."""
-        closed = [r for _, r in sorted(self._single.items()) if _hour(r) < hour]
-        if len(closed) < 2:
-            return
-        wholes = [whole for whole in in_parts(closed) if whole.first != whole.last]
-        covered = [r for r in closed if any(whole.first <= r.first <= whole.last for whole in wholes)]
-        self._log.append(self._scope, [(whole.key, whole.as_json()) for whole in wholes])
-        self._log.append(self._scope, [(r.key, None) for r in covered])
-        for receipt in covered:
-            del self._single[receipt.first]
-
-
-def _hour(receipt: Receipt) -> int:
-    return receipt.applied["online"] // _HOUR

@@ -1,22 +1,32 @@
-"""Before a build goes on: its checkpoint, its receipts and its topics must tell the same story.
+"""Checks before a build continues: its checkpoint, its receipts and its topics must agree.
 
-A store that is merely behind is repaired. Whatever else disagrees is refused, with the way out: going on would be
-silently wrong.
+A store that is merely behind is repaired. Any other disagreement is refused with an error that names the way out,
+because to continue would silently give wrong results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from leftfold.errors import RunError
+from leftfold.fold.definition import Definition
+from leftfold.fold.durations import text
+from leftfold.kafka.admin import Admin
 from leftfold.run.receipts import Receipt
-from leftfold.spark.checkpoint import Standing
-from leftfold.spark.source import Offsets
+from leftfold.run.watermark import CLOCK_SLACK
+from leftfold.spark.checkpoint import CheckpointState
+from leftfold.spark.history.records import starts_since
+from leftfold.spark.query import Job
+from leftfold.spark.source import Offsets, Source
+from leftfold.store.layout import LedgerRow
+
+if TYPE_CHECKING:
+    from leftfold.spark.session import SparkSession
 
 
 def check_topics(view: str, receipt: Receipt | None, ids: Mapping[str, str]) -> None:
-    """A topic that was deleted and made again has other records under the offsets that were read."""
+    """Refuse a topic that was deleted and recreated: it has other records under the offsets that were read."""
     for topic, then in receipt.topics.items() if receipt else ():
         if ids.get(topic) != then:
             raise RunError(
@@ -29,8 +39,12 @@ def check_topics(view: str, receipt: Receipt | None, ids: Mapping[str, str]) -> 
             )
 
 
-def check_receipts(view: str, standing: Standing, receipts: Sequence[Receipt], planned: Offsets | None) -> None:
-    """`planned` is where the checkpoint says that the batch of the newest receipt ends; None if it does not know it."""
+def check_receipts(view: str, standing: CheckpointState, receipts: Sequence[Receipt], planned: Offsets | None) -> None:
+    """Refuse receipts that do not fit the checkpoint, or that have a gap.
+
+    `planned` is where the batch of the newest receipt ends according to the checkpoint; None if the checkpoint does not
+    know that batch.
+    """
     fix = f"leftfold run --fresh {view} reads the log again from its start into a new build"
     newest = receipts[-1].last if receipts else -1
     if newest < standing.committed:
@@ -49,20 +63,55 @@ def check_receipts(view: str, standing: Standing, receipts: Sequence[Receipt], p
             state="nothing was read or written; readers see the build as it is",
             fix=fix,
         )
-    for before, after in pairwise(receipts):
-        gap = after.first - before.last - 1
-        moved = {t: {p: start for p, (start, _) in parts.items()} for t, parts in after.ranges.items()}
-        if gap or any(moved.get(t, {}).get(p) != end for t, parts in before.ends.items() for p, end in parts.items()):
+    reached, ends = -1, Offsets()
+    for receipt in receipts:
+        starts = {t: {p: start for p, (start, _) in parts.items()} for t, parts in receipt.ranges.items()}
+        moved = any(starts.get(t, {}).get(p) != end for t, parts in ends.items() for p, end in parts.items())
+        if moved or receipt.first != reached + 1:
             raise RunError(
                 "receipts-missing",
-                f"{view} has receipts up to batch {before.last} and from batch {after.first}",
+                f"{view} has receipts up to batch {reached} and from batch {receipt.first}",
                 why="receipts were deleted: what became of the records in between can no longer be shown",
                 fix=fix,
             )
+        reached, ends = receipt.last, receipt.ends
+
+
+def anchors(ledger: Iterable[LedgerRow]) -> dict[tuple[str, int], tuple[int, int]]:
+    """The newest record that was read, as its offset and hash, by declared topic and partition."""
+    newest: dict[tuple[str, int], tuple[int, int]] = {}
+    for row in ledger:
+        place = (row.topic, row.partition)
+        if row.newest_hash is not None and row.newest_offset > newest.get(place, (-1, 0))[0]:
+            newest[place] = (row.newest_offset, row.newest_hash)
+    return newest
+
+
+def check_log(
+    view: str, topic: str, read: Mapping[int, tuple[int, int]], ends: Mapping[int, int], found: Mapping[int, int]
+) -> None:
+    """Refuse a log that lost its tail and grew again: it has other records under the offsets that were read.
+
+    All three mappings are by partition. `read` has the anchors (see `anchors`), `ends` the ends of the log. `found` has
+    the hash of the record that now lies at the anchor's offset. An anchor is not compared if retention or compaction
+    has removed its record since.
+    """
+    for partition, (offset, then) in sorted(read.items()):
+        if offset < ends[partition] and found.get(partition, then) == then:
+            continue
+        now = f"it ends at {ends[partition]}" if offset >= ends[partition] else "another record has that offset now"
+        raise RunError(
+            "log-rewritten",
+            f"{view} has read {topic}/{partition} up to offset {offset}, and the log has lost that record: {now}",
+            why="brokers lost records that they had acknowledged (power of all of them at once, an unclean election, "
+            "a disk restored from a backup), and gave their offsets to others",
+            state="nothing was read or written; readers see the build as it is, with the records that are lost",
+            fix=f"leftfold run --fresh {view} reads the log as it is now into a new build",
+        )
 
 
 def check_history(view: str, position: Offsets, starts: Offsets) -> None:
-    """Retention that overtook a stopped view took records that it has not read."""
+    """Refuse to continue if retention has removed records that the view has not read, such as while it was stopped."""
     gone = [
         (topic, p, read, first)
         for topic, parts in position.items()
@@ -78,3 +127,48 @@ def check_history(view: str, position: Offsets, starts: Offsets) -> None:
             state="nothing was skipped: the view stands where it stood, and readers see it so",
             fix=f"leftfold run --fresh {view} starts over with what the log still has; a longer retention avoids this",
         )
+
+
+# A repair: fill a store again from history, up to where the checkpoint stands, while the stream waits.
+
+
+def history(
+    session: SparkSession, view: str, job: Job, source: Source, admin: Admin, *, newest_event: int, begins: Offsets
+) -> Offsets:
+    """The offsets from which history must be read to recompute everything that a read can still reach.
+
+    Raise an error if that history is gone. `begins` is where the build began: a repair restores what the build held,
+    not what was imported or archived before it.
+    """
+    since = _needed_since(job, newest_event)
+    starts, lacking = starts_since(session, source, admin, since, begins)
+    if _kept_for_ever(job):
+        lacking = []
+    if lacking:
+        raise RunError(
+            "repair-needs-history",
+            f"{view} cannot be computed anew: {', '.join(lacking)} no longer hold all that it needs",
+            why="the log's oldest records were deleted, and its rows reach "
+            + ("all of it" if since is None else f"{text(newest_event - since)} back"),
+            state="the store is as it was found; nothing was committed",
+            fix=f"leftfold run --fresh {view} starts over with what the log still has; or restore a newer dump",
+        )
+    return starts
+
+
+def _needed_since(job: Job, newest_event: int) -> int | None:
+    """The log time from which on records can lie in a tile that is still read; None if all of the log is needed."""
+    definition = job.definition
+    if not isinstance(definition, Definition) or definition.lifetime or not newest_event:
+        return None
+    if any(origin.log_time == "producer" for origin in definition.origins):  # such a log is not in time order
+        return None
+    # A copied record's first log time is believed only if it is at most a minute later than when this log got it, and
+    # the slack covers that minute. So a record that this log got before that moment was also first logged before it.
+    reach = max(step * ring for step, ring in definition.rings.items())
+    return newest_event - reach - definition.future - CLOCK_SLACK
+
+
+def _kept_for_ever(job: Job) -> bool:
+    """True for a view of a compacted topic: this keeps the newest record of each key, whatever its first offset is."""
+    return not job.sweeps

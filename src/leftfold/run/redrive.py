@@ -1,7 +1,7 @@
-"""Re-driven records take effect: each stands in the place of its original, in tiles that no record can change any more.
+"""Applies re-driven records: each takes the place of its original, in tiles that no other record can change any more.
 
-A tile is closed once every record that could still come for it would be late. It is then computed anew from the log and
-the re-driven records, and written under the last committed batch: doing it twice does nothing more.
+A tile is closed once every record that could still arrive for it would be late. It is then recomputed from the log and
+the re-driven records, and written under the last committed batch. The write is idempotent.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from leftfold.kafka.admin import Admin
-from leftfold.run.broom import CLOCK_SLACK
-from leftfold.spark.corrections import corrected, touched
-from leftfold.spark.history import over_history, read_history, starts_since
-from leftfold.spark.redriven import from_offsets, redriven, with_redriven
+from leftfold.run.watermark import CLOCK_SLACK
+from leftfold.spark.history.records import over_history, read_history, starts_since
+from leftfold.spark.history.redriven import corrected, from_offsets, out_of_reach, redriven, touched, with_redriven
 from leftfold.spark.source import Offsets, Source
-from leftfold.spark.tiles import TilesJob
+from leftfold.spark.views.tiles import TilesJob
 
 if TYPE_CHECKING:
     from leftfold.spark.session import DataFrame, SparkSession
@@ -24,24 +23,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Done:
-    until: int  # all that was re-driven before this offset has taken effect
+    until: int  # all records re-driven before this offset have taken effect
     pending: int = 0  # records with a tile that is still open
     closes: int | None = None  # when the first of these tiles ends, µs
+    beyond: int = 0  # records with a closed tile that stays as it is: log and archive no longer have all of it
 
 
 def in_place(records: DataFrame, session: SparkSession, source: Source, topic: str, until: int) -> DataFrame:
-    """The log with what has been re-driven, each record in the place of its original."""
+    """The log's records, with each record re-driven before offset `until` in the place of its original."""
     return with_redriven(records, redriven(session, source, topic, {0: until}), at_most=until)
 
 
 def everything(
     session: SparkSession, source: Source, admin: Admin, topic: str | None, *, since: Offsets
 ) -> DataFrame | None:
-    """All that has been re-driven so far of what lies from `since` on; None if nothing was."""
+    """All records re-driven so far whose original lies at `since` or later; None if nothing was re-driven."""
     end = 0 if topic is None else admin.end_offsets(topic, 1)[0]
     if topic is None or end <= admin.start_offsets(topic, 1)[0]:
         return None
-    ((_, firsts),) = since.items()  # what several topics make has no such topic
+    ((_, firsts),) = since.items()  # a view of several topics has no re-drive topic
     return from_offsets(redriven(session, source, topic, {0: end}), firsts)
 
 
@@ -59,19 +59,22 @@ def apply(
     closed: int,
     write: Callable[[DataFrame, int], object],
 ) -> Done:
-    """`ends` and `number` are of the last committed batch; tiles that end by `closed` are closed.
+    """Recompute the closed tiles that records re-driven since offset `since` touch, and write them with `write`.
 
-    `begins` is where the build began.
-    A tile of which neither log nor archive has every record is left as it is: it could only be made wrong.
+    `ends` and `number` belong to the last committed batch. Tiles that end by `closed` are closed. `begins` is where the
+    build began.
+    If log and archive no longer have every record of a tile, the tile is left as it is: a recomputed one would be
+    wrong. The records that would have changed it are counted as `beyond`.
     """
     end = admin.end_offsets(topic, 1)[0]
     if end <= since:
         return Done(since)
-    since = max(since, admin.start_offsets(topic, 1)[0])  # a person may have deleted what nothing needs any more
+    since = max(since, admin.start_offsets(topic, 1)[0])  # a user may have deleted records that are no longer needed
     if end <= since:
         return Done(since)
     fresh = redriven(session, source, topic, {0: end}, starts={0: since})
     found = touched(fresh, job, closed)
+    reachable: int | None = None
     for oldest in found.days:
         reached = oldest - job.definition.future - CLOCK_SLACK
         starts, lacking = starts_since(session, source, admin, reached, begins)
@@ -82,5 +85,9 @@ def apply(
                 write(corrected(records, fresh, job, number, since=oldest, closed=closed), number)
 
             over_history(written)
+            reachable = oldest
             break
-    return Done(since, found.open, found.closes) if found.open else Done(end)
+    if found.open:
+        return Done(since, found.open, found.closes)
+    missed = any(reachable is None or day < reachable for day in found.days)
+    return Done(end, beyond=out_of_reach(fresh, job, closed, since=reachable) if missed else 0)

@@ -1,11 +1,11 @@
-"""Why a view stops, in words: what was found in its stores, and what Spark's failures mean."""
+"""The errors with which a view stops: they explain what was found in its stores, and what Spark's failures mean."""
 
 from __future__ import annotations
 
-from leftfold.errors import RunError, Source, StoreError
+from leftfold.errors import RunError, SourceLine, StoreError
 from leftfold.kafka.changelog import StaleWriterError
-from leftfold.spark.free import NOT_UNIQUE
-from leftfold.spark.past import NOT_CLOSED
+from leftfold.spark.cutover import NOT_CLOSED
+from leftfold.spark.views.free import NOT_UNIQUE
 
 
 def swept(view: str, rows: int, batch: int) -> RunError:
@@ -15,17 +15,6 @@ def swept(view: str, rows: int, batch: int) -> RunError:
         why="a partition was read far behind another, and the check before the commit did not see it",
         state=f"batch {batch} is committed without them: this build is no longer true to the log",
         fix=f"leftfold run --fresh {view}",
-    )
-
-
-def history_lost(view: str) -> StoreError:
-    """Only before the first receipt: after that a store that lost data is repaired."""
-    return StoreError(
-        "history-lost",
-        f"{view}: the store no longer holds what the rebuild has read from history",
-        why="it lost data, or was emptied, before the build's first batch was done",
-        state="the batch is not committed; readers follow the build that they followed",
-        fix=f"leftfold rebuild {view} --again reads history once more",
     )
 
 
@@ -39,8 +28,8 @@ def stale(view: str, found: StaleWriterError) -> StoreError:
     )
 
 
-def explained(view: str, failure: str, *, staged: bool, source: Source) -> RunError | None:
-    """What a failure of Spark means for a person, where it has a meaning of its own."""
+def explained(view: str, failure: str, *, staged: bool, source: SourceLine) -> RunError | None:
+    """Explain a failure of Spark to the user; None if the failure has no special meaning."""
     if NOT_CLOSED in failure:
         return RunError(
             "history-not-closed",

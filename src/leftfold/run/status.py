@@ -1,4 +1,4 @@
-"""What each view has applied and how far behind the log it is, from the store and the log alone: needs no Spark."""
+"""The status of each view: what it has applied, and its lag. It is read from the store and the log, without Spark."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from leftfold.declare.catalog import Catalog
 from leftfold.fold.expressions import from_micros
 from leftfold.kafka.admin import Admin
 from leftfold.settings import Profile
-from leftfold.spec.catalog import Catalog
 from leftfold.store.layout import OUTCOMES
 from leftfold.store.reader import Reader
 from leftfold.store.standings import Standings
@@ -23,8 +23,8 @@ class ViewStatus:
     records: dict[str, int]  # by outcome, over the life of the build
     lag: int | None  # offsets between what is applied and the end of the log; None without its topic
     staged: str | None = None  # a build that waits for `promote`
-    previous: str | None = None  # the build that readers left at the last promote ...
-    kept_until: datetime | None = None  # ... and can go back to until then
+    previous: str | None = None  # the build that readers left at the last promote
+    kept_until: datetime | None = None  # until then readers can go back to `previous`
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

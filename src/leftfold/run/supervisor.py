@@ -1,57 +1,57 @@
-"""All views of a project, or a named few, in one Spark application: one that fails does not stop the others.
+"""Runs all views of a project, or a named few, in one Spark application. A view that fails does not stop the others.
 
-Beside the views run the intakes of the topics that they read, and the lakes that their changelogs feed.
+In addition to the views, it runs the intakes of the topics that they read, and the lakes that their changelogs feed.
 """
 
 from __future__ import annotations
 
 import fcntl
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from leftfold import private
+from leftfold.declare.catalog import Catalog, DeclaredView
+from leftfold.declare.companions import (
+    changelog_topic,
+    companions_of,
+    has_changelog,
+    late_topic,
+    receipts_table,
+    receipts_topic,
+    redrive_topic,
+    rejects_topic,
+)
+from leftfold.declare.event import fields_of
+from leftfold.declare.free import View
+from leftfold.declare.sinks import Lake
+from leftfold.declare.topic import Topic
 from leftfold.errors import RunError
-from leftfold.errors import Source as Declared
+from leftfold.errors import SourceLine as Declared
 from leftfold.kafka.admin import Admin
 from leftfold.kafka.changelog import close as close_changelogs
 from leftfold.kafka.receipt_log import ReceiptLog
 from leftfold.kafka.registry import SchemaRegistry
+from leftfold.run.crew import Crew, Pulse
+from leftfold.run.deaths import remembered_death
 from leftfold.run.intake import RunningIntake
 from leftfold.run.lake import RunningLake, lake_name
 from leftfold.run.progress import Progress
 from leftfold.run.running import Running
 from leftfold.run.sources import source_of
-from leftfold.run.view import Place, RunningView
-from leftfold.settings import Kafka, Online, Profile
+from leftfold.run.view import Destination, RunningView
+from leftfold.settings import Kafka, OnlineStore, Profile
 from leftfold.spark.checkpoint import set_aside
-from leftfold.spark.intake import IntakeTopics
 from leftfold.spark.session import build_session
+from leftfold.spark.sinks.intake import IntakeTopics
 from leftfold.spark.source import Source
-from leftfold.spec.catalog import Catalog, DeclaredView
-from leftfold.spec.companions import (
-    changelog_topic,
-    companions_of,
-    has_changelog,
-    late_topic,
-    receipts_topic,
-    redrive_topic,
-    rejects_topic,
-)
-from leftfold.spec.event import fields_of
-from leftfold.spec.free import View
-from leftfold.spec.sinks import Lake
-from leftfold.spec.topic import Topic
 from leftfold.store.writer import publish_vectors
 
 if TYPE_CHECKING:
     from leftfold.spark.session import SparkSession
-
-# How often the loop looks. A person's eye and a SIGTERM can wait this long; a batch does not depend on it.
-_LOOK_EVERY_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -59,16 +59,16 @@ class Engines:
     """Everything a run connects to."""
 
     kafka: Kafka
-    online: Online
+    online: OnlineStore
     admin: Admin
     registry: SchemaRegistry
 
 
 @dataclass(frozen=True)
-class Options:
+class RunOptions:
     views: Sequence[str]
     until_caught_up: bool
-    fresh: frozenset[str]  # views whose checkpoint is set aside: they read the log from its start
+    fresh: frozenset[str]  # names whose checkpoint is set aside: these views, intakes or lakes start over
     checkpoints: str
     lake: str
     locks: Path
@@ -77,7 +77,7 @@ class Options:
 
 
 class Supervisor:
-    def __init__(self, catalog: Catalog, profile: Profile, engines: Engines, options: Options) -> None:
+    def __init__(self, catalog: Catalog, profile: Profile, engines: Engines, options: RunOptions) -> None:
         self._catalog = catalog
         self._profile = profile
         self._engines = engines
@@ -90,7 +90,7 @@ class Supervisor:
 
     @property
     def progress(self) -> list[Progress]:
-        """Of the views, in their order, and then of what runs beside them."""
+        """The progress of the views, in their order, and then of intakes and lakes."""
         return [one.progress for one in self._all]
 
     @property
@@ -98,20 +98,18 @@ class Supervisor:
         return [*self.views, *self.helpers]
 
     def stop(self) -> None:
-        """End each query after the batch it is in. Safe to call from a signal handler."""
+        """End each query after its current batch, and each start at once. Safe to call from a signal handler."""
         self._stop.set()
 
     def run(self, look: Callable[[list[Progress]], None], *, session: SparkSession | None = None) -> list[Progress]:
-        """Until all have ended; `look` is called on every round.
+        """Run everything until all queries have ended. `look` is called on every round.
 
-        A `session` that is given goes on after them; without one, a session is started here and stopped.
+        A given `session` is not stopped afterwards. Without one, a session is started and stopped here.
         """
-        with ExitStack() as held:
+        with remembered_death(self._options.locks, self._all), ExitStack() as held:
             for view in self.views:
                 held.enter_context(only_runner(self._options.locks, view.name))
             self.helpers = [one for one in self.helpers if self._is_ours(one, held)]
-            for one in self._all:
-                held.callback(one.close)
             look(self.progress)
             if session is None:
                 session = build_session(
@@ -122,11 +120,9 @@ class Supervisor:
                 )
                 held.callback(session.stop)
                 held.callback(close_changelogs)
-            else:
-                held.callback(self._end)
             for one in self._all:
-                one.prepare(session)  # all of them: what is refused is refused before anything starts
-            for view in self.views:  # a rebuild beside this may run the same build
+                one.prepare(session)  # all first: an error must come before anything starts
+            for view in self.views:  # a rebuild in another process may run the same build
                 held.enter_context(only_runner(self._options.locks, build_lock(view)))
             for one in self._all:
                 if one.name in self._options.fresh:
@@ -137,48 +133,39 @@ class Supervisor:
 
     @property
     def _needs_delta(self) -> bool:
-        """Also where another application feeds the archive: a repair here reads it."""
+        """True if there is a lake or an archive. A repair reads the archive even if another application feeds it."""
         lakes = any(isinstance(one, RunningLake) for one in self.helpers)
         return lakes or any(topic.archive for topic in self._topics().values())
 
     def _is_ours(self, helper: Running, held: ExitStack) -> bool:
-        """One application does it; another that reads the same topic leaves it to the first."""
+        """Return whether this process runs the helper. If another process has its lock, that one runs it."""
         try:
             held.enter_context(only_runner(self._options.locks, helper.name))
         except RunError:
             return False
         return True
 
-    def _end(self) -> None:
-        """What an error on the way left running in a session that goes on."""
-        for one in self._all:
-            if one.running:
-                one.stop()
-
     def _watch(self, session: SparkSession, look: Callable[[list[Progress]], None]) -> None:
-        waiting = self._all
-        while any(one.running for one in self._all):
-            for one in [one for one in waiting if one.running and not self._waits(one)]:
-                waiting.remove(one)
-                one.start(session, until_caught_up=self._options.until_caught_up)
-            time.sleep(_LOOK_EVERY_S)
+        with Pulse(self.views), Crew(session, self._stop, until_caught_up=self._options.until_caught_up) as crew:
             for one in self._all:
-                if self._stop.is_set():
-                    one.stop()
-                one.poll()
-            look(self.progress)
+                crew.take(one, after=self._before(one))
+            crew.watch(lambda: look(self.progress))
 
-    def _waits(self, one: Running) -> bool:
-        """A lake that is to catch up comes after its view: what that adds in this run is part of it."""
-        views = (view for view in self.views if lake_name(view.name) == one.name)
-        return self._options.until_caught_up and any(view.running for view in views)
+    def _before(self, one: Running) -> list[Running]:
+        """The queries that must end before `one` starts.
+
+        With `until_caught_up`, a lake starts after its view has ended, so that it includes all that the view adds.
+        """
+        if not self._options.until_caught_up:
+            return []
+        return [view for view in self.views if lake_name(view.name) == one.name]
 
     def view(self, name: str, *, staged: bool = False) -> RunningView:
-        """One view, not started. A `staged` build of it waits for `promote`."""
+        """Make one view, without starting it. A `staged` build waits for `promote`."""
         declared = self._catalog.view(name)
         source = self._source(declared.reading.topics, fields_read(declared), who=name, at=declared.source)
         changelog = self._profile.topic_name(changelog_topic(name)) if has_changelog(declared) else None
-        place = Place(
+        place = Destination(
             online_url=self._online_url,
             namespace=self._profile.namespace,
             checkpoints=self._options.checkpoints,
@@ -192,11 +179,11 @@ class Supervisor:
         return RunningView(declared, source, place, admin=self._engines.admin, registry=self._engines.registry)
 
     def reading(self, declared: DeclaredView, fields: frozenset[str]) -> Source:
-        """The topics of a view, of which these fields are decoded."""
+        """The source that reads the topics of a view and decodes only these fields."""
         return self._source(declared.reading.topics, fields, who=declared.name, at=declared.source)
 
     def redrive_topic(self, declared: DeclaredView) -> str | None:
-        """Where records of the view's topic are re-driven; None for a view that reads several or a table."""
+        """The topic of re-driven records; None for a view that reads several topics or a compacted one."""
         topics = declared.reading.topics
         redriven = topics[0] if len(topics) == 1 and not topics[0].compacted else None
         return self._profile.topic_name(redrive_topic(redriven.name)) if redriven else None
@@ -209,6 +196,7 @@ class Supervisor:
                 topic,
                 self._source((topic,), frozenset(fields_of(topic.event)), who=topic.name, at=topic.source),
                 names,
+                keyed=self._catalog.keys_of(topic),
                 checkpoints=self._options.checkpoints,
                 log_file=str(self._options.log_file),
                 admin=self._engines.admin,
@@ -216,7 +204,7 @@ class Supervisor:
             )
 
     def _topics(self) -> dict[str, Topic[Any]]:
-        """Those that are read; in a run of all views also those that are only archived."""
+        """The topics that need an intake: those that the views read, and in a run of all views every archived topic."""
         read = {t.name: t for name in self._options.views for t in self._catalog.view(name).reading.topics}
         if set(self._options.views) == set(self._catalog.views):
             read |= {name: topic for name, topic in self._catalog.topics.items() if topic.archive}
@@ -229,11 +217,12 @@ class Supervisor:
                 if isinstance(sink, Lake):
                     changelog = self._profile.topic_name(changelog_topic(name))
                     yield RunningLake(
-                        name,
+                        next(view for view in self.views if view.name == name),
                         self._engines.kafka,
                         changelog,
-                        partitions=self._engines.admin.partitions([changelog])[changelog],
+                        partitions=self._engines.admin.partitions_of(changelog),
                         table=f"{self._options.lake}/{name}",
+                        receipts=receipts_table(self._options.lake, name),
                         checkpoints=self._options.checkpoints,
                         every_s=sink.every_s,
                         log_file=str(self._options.log_file),
@@ -254,7 +243,7 @@ class Supervisor:
         )
 
     def _check_companions(self) -> None:
-        """What Leftfold keeps beside the declared topics: all of it, or nothing starts."""
+        """Refuse to start unless all topics exist that Leftfold keeps in addition to the declared ones."""
         names = [self._profile.topic_name(name) for name in companions_of(self._catalog)]
         there = self._engines.admin.partitions(names)
         for name in names:
@@ -272,25 +261,25 @@ class Supervisor:
 
     @property
     def _online_url(self) -> str:
-        return self._engines.online.url.get_secret_value()
+        return self._engines.online.address
 
 
 def fields_read(declared: DeclaredView) -> frozenset[str]:
-    """What is decoded of a record: what the view reads, or all of it where a person's function decides that."""
+    """The fields to decode: those that the view reads, or all fields if a user's function reads the records."""
     if isinstance(declared.definition, View) or declared.reading.stream is not None:
         return frozenset(fields_of(declared.reading.topics[0].event))
     return frozenset(declared.definition.fields())
 
 
 def build_lock(view: RunningView) -> str:
-    """Of one definition of a view: a rebuild runs another one beside the live view."""
+    """The name of the lock for one definition of a view: a rebuild may run another definition next to the live view."""
     return f"{view.name}@{view.definition.fingerprint}"
 
 
 @contextmanager
 def only_runner(locks: Path, view: str) -> Iterator[None]:
-    """Two runs of one view on one checkpoint would each undo the other's commits."""
-    locks.mkdir(parents=True, exist_ok=True)
+    """Hold the lock of a view, or refuse: two runs of one view on one checkpoint would undo each other's commits."""
+    private.directory(locks)
     with (locks / f"{view}.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

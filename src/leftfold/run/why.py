@@ -1,4 +1,4 @@
-"""Why a value is what it is: its tiles in the store, its events in the log, and whether the two agree. No Spark."""
+"""Explains a value: its tiles in the store, its events in the log, and whether the two agree. It needs no Spark."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from datetime import datetime
 from typing import Any, Literal
 
 from leftfold import clock
+from leftfold.declare.catalog import DeclaredView
+from leftfold.declare.companions import redrive_topic
+from leftfold.declare.event import fields_of
+from leftfold.declare.keys import key_values
 from leftfold.errors import RunError
 from leftfold.fold import columns, derived
 from leftfold.fold.columns import Column
@@ -20,31 +24,28 @@ from leftfold.fold.expressions import from_micros
 from leftfold.fold.latest import Latest
 from leftfold.kafka.admin import Admin
 from leftfold.kafka.decode import avro_decoder, json_decoder
-from leftfold.kafka.reading import LogReader
+from leftfold.kafka.log_reader import LogReader
 from leftfold.kafka.registry import SchemaRegistry
-from leftfold.run.evidence import Evidence, Found, Place, Search, Watch
+from leftfold.run.evidence import Evidence, Place, Search, SearchResult, Watch
 from leftfold.settings import Kafka, Profile
-from leftfold.spec.catalog import DeclaredView
-from leftfold.spec.companions import redrive_topic
-from leftfold.spec.event import fields_of
-from leftfold.spec.keys import key_values
 from leftfold.store.layout import ACCEPTED, LIFETIME_FIELD, ROW_FIELD, LedgerRow
 from leftfold.store.reader import Inside, Reader
 from leftfold.store.tile_read import TileRead
 
 Verdict = Literal["same", "different", "unknown"]
-# How long a row may be in the middle of a batch before we answer without a verdict: writing one takes a second or two.
+# How long to wait while a batch is being written, before we take the row as it is. A batch takes a second or two to
+# write.
 _STILL_S = 10.0
 
 
 @dataclass(frozen=True)
 class ValueOf:
-    """A feature or column: what the store gives, and what the log gives."""
+    """A feature or column: its value from the store, and its value from the log."""
 
     name: str
     store: Any
     log: Any
-    tiles: tuple[int, ...] = ()  # by number
+    tiles: tuple[int, ...] = ()  # the numbers of its tiles
 
     @property
     def same(self) -> bool:
@@ -53,13 +54,16 @@ class ValueOf:
 
 @dataclass(frozen=True)
 class TileOf:
-    """A tile, or with no step the one of everything. `batch` is None where the store should have one and has not."""
+    """A tile. Without a step it is the lifetime tile, which covers all events.
+
+    `batch` is None if the store lacks this tile although the log has events for it.
+    """
 
     number: int
     step: int | None
     start: int | None
     batch: int | None
-    store: tuple[Any, ...]  # the value of each column in it
+    store: tuple[Any, ...]  # the value of each column in the tile
     log: tuple[Any, ...]
 
     @property
@@ -72,7 +76,7 @@ class TileOf:
 
 @dataclass(frozen=True)
 class EventOf:
-    """A record of the key, and the tiles that it is in."""
+    """A record of the key, and the numbers of the tiles that contain it."""
 
     record: Evidence
     tiles: tuple[int, ...]
@@ -86,19 +90,19 @@ class Why:
     batch: int
     moment: datetime
     values: tuple[ValueOf, ...]
-    columns: tuple[str, ...]  # of each tile
+    columns: tuple[str, ...]  # labels of the columns that each tile has
     tiles: tuple[TileOf, ...]
-    events: tuple[EventOf, ...]  # in the order in which they were logged
-    says: tuple[str, ...]  # fields of an event beside its key and time
-    found: Found | None  # None if the log was not read
-    position: tuple[int, int] | None  # of a row that is not made of tiles: its position and batch
+    events: tuple[EventOf, ...]  # in the order of their log times
+    says: tuple[str, ...]  # fields of an event in addition to its key and time
+    found: SearchResult | None  # None if the log was not read
+    position: tuple[int, int] | None  # position and batch of a row that is not made of tiles
     verdict: Verdict
     reason: str
 
 
 @dataclass(frozen=True)
 class Sources:
-    """Everything that is asked."""
+    """The store, the log and the registry that an explanation reads from."""
 
     reader: Reader
     kafka: Kafka
@@ -121,7 +125,7 @@ def why(declared: DeclaredView, key: Mapping[str, Any], at: int | None, sources:
         search = Search(definition, parts, _places(declared, inside, sources), log)
         explained = _explained(inside, search.find(_since(inside), watch))
         if explained.verdict == "different" and explained.found is not None and not explained.found.whole:
-            # Another producer may put the key elsewhere, and partitions may have been added since.
+            # Another producer may have put the key into another partition, or partitions may have been added since.
             explained = _explained(inside, search.find(_since(inside), watch, whole=True))
         if explained.verdict == "different" and (topic := _redriven(declared, sources)) is not None:
             again = f"{explained.reason}; records of {topic} were re-driven, and these are not looked at here"
@@ -132,7 +136,7 @@ def why(declared: DeclaredView, key: Mapping[str, Any], at: int | None, sources:
 
 
 def _redriven(declared: DeclaredView, sources: Sources) -> str | None:
-    """A topic of the view of which records were corrected."""
+    """The first topic of the view that has re-driven records; None if there is none."""
     for topic in declared.reading.topics:
         name = sources.profile.topic_name(redrive_topic(topic.name))
         if not topic.compacted and sources.admin.partitions([name]) and sources.admin.end_offsets(name, 1)[0]:
@@ -141,7 +145,7 @@ def _redriven(declared: DeclaredView, sources: Sources) -> str | None:
 
 
 def _still(reader: Reader, view: str, key: Mapping[str, Any], at: int | None) -> Inside:
-    """The row between two batches; after a while as it is."""
+    """Read the row at a moment when no batch is being written. After `_STILL_S` seconds, take it as it is."""
     deadline = clock.monotonic() + _STILL_S
     while True:
         inside = reader.inside(view, key, at)
@@ -199,7 +203,7 @@ def _applied(ledger: Sequence[LedgerRow], topic: str) -> dict[int, int]:
 
 
 def _since(inside: Inside) -> int | None:
-    """No accepted event of the windows was logged before this moment; None where there is no such moment."""
+    """The moment before which no accepted event of the windows was logged; None if there is no such moment."""
     definition = inside.definition
     if isinstance(definition, Latest) or definition.lifetime:
         return None
@@ -210,7 +214,7 @@ def _earliest(definition: Definition, plan: TileRead) -> int:
     return min(tile.start for tile in plan.tiles)
 
 
-def _explained(inside: Inside, found: Found) -> Why:
+def _explained(inside: Inside, found: SearchResult) -> Why:
     return (_row if isinstance(inside.definition, Latest) else _features)(inside, found, "")
 
 
@@ -222,7 +226,7 @@ def _plan(inside: Inside) -> TileRead:
     return TileRead(inside.definition, inside.moment, inside.moment, exact=inside.exact)
 
 
-def _features(inside: Inside, found: Found | None, unknown: str) -> Why:
+def _features(inside: Inside, found: SearchResult | None, unknown: str) -> Why:
     definition, plan = inside.definition, _plan(inside)
     assert isinstance(definition, Definition)
     store = plan.values([inside.held.get(name) for name in plan.names], inside.moment).values
@@ -277,7 +281,10 @@ def _within(evidence: Evidence, tiles: Sequence[TileOf]) -> tuple[int, ...]:
 def _tiles(
     definition: Definition, plan: TileRead, held: Mapping[str, bytes], accepted: Sequence[Evidence]
 ) -> Iterator[TileOf]:
-    """Those that the store holds, and those that it should, by the events; oldest first, finer ones before coarser."""
+    """Yield the tiles that the store holds, and those that it should hold according to the events.
+
+    The oldest come first, and finer ones before coarser ones. The lifetime tile comes last.
+    """
     by_time = sorted(accepted, key=lambda e: e.event_us or 0)  # stable: ties keep the order of the log
     wanted: list[tuple[int | None, int | None, int | None, bytes | None]] = [
         (tile.step, tile.start, tile.index, held.get(name))
@@ -289,7 +296,7 @@ def _tiles(
     for step, start, index, value in wanted:
         row = None if value is None else json.loads(value)
         if row is not None and index is not None and row[0] != index:
-            row = None  # an older tile that nothing has taken the place of
+            row = None  # an older tile that has not been overwritten in this slot
         tile = TileOf(number + 1, step, start, None if row is None else row[1], (), ())
         inside = [_event(e) for e in by_time if e.event_us is not None and tile.holds(e.event_us)]
         if row is None and not inside:
@@ -332,14 +339,15 @@ def _label(column: Column) -> str:
 # Rows ---------------------------------------------------------------------------------------------------------------
 
 
-def _row(inside: Inside, found: Found | None, unknown: str) -> Why:
+def _row(inside: Inside, found: SearchResult | None, unknown: str) -> Why:
     definition = inside.definition
     assert isinstance(definition, Latest)
     held = inside.held.get(ROW_FIELD)
     position, batch, *row = json.loads(held) if held is not None else (-1, -1)
     store = definition.row(row or None)
     accepted = [] if found is None else [e for e in found.evidence if e.outcome == ACCEPTED]
-    # Offsets of a key only grow, so the newest is the last; of several partitions, that of the largest offset.
+    # Offsets of a key only grow, so the newest record is the last. If several partitions have the key, the record with
+    # the largest offset counts.
     newest = max(accepted, key=lambda e: e.offset, default=None)
     fields = None if newest is None else newest.fields  # None for a deletion too
     log = definition.row(None if fields is None else [fields[c.field] for c in definition.columns])

@@ -17,7 +17,7 @@ from leftfold.fold.values import Kind
 
 
 def condition(expression: Expression, prefix: str) -> Column:
-    """Fields are columns under `prefix`."""
+    """A condition as a column. Fields are columns whose names start with `prefix`."""
     match expression:
         case Compare(op, left, None):
             column = F.col(prefix + left.name)
@@ -36,7 +36,7 @@ def condition(expression: Expression, prefix: str) -> Column:
 
 
 def formula(node: Node, values: Mapping[str, Column], kinds: Mapping[str, Kind]) -> Column:
-    """A derived feature; `values` are the columns of the features it may name."""
+    """A derived feature as a column. `values` are the columns of the features that it may use."""
     match node:
         case Value(name):
             return values[name]
@@ -53,7 +53,10 @@ def formula(node: Node, values: Mapping[str, Column], kinds: Mapping[str, Kind])
 
 
 def entity(keys: tuple[Key, ...], prefix: str, parts: Mapping[str, Column] | None = None) -> Column:
-    """The same text as fold.values.entity_text, of columns under `prefix`, or of `parts` by the keys' names."""
+    """The text of an entity, the same as fold.values.entity_text.
+
+    The key's parts are columns whose names start with `prefix`, or come from `parts`, by the keys' names.
+    """
     texts = [(F.col(prefix + k.name) if parts is None else parts[k.name]).cast("string") for k in keys]
     if len(texts) == 1:
         return texts[0]
@@ -68,7 +71,7 @@ def plain(field: Column, kind: Kind, *, repeated: bool = False) -> Column:
 
 
 def json_text(name: str, kind: Kind, *, repeated: bool = False) -> str:
-    """SQL for the JSON text of a column that is plain. Spark has no function that quotes a bare string."""
+    """SQL for the JSON text of a column that `plain` returned. Spark has no function that quotes a bare string."""
     if repeated:
         return f"coalesce(to_json({name}), 'null')"
     if kind == "string":

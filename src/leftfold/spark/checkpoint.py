@@ -3,37 +3,41 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from leftfold import clock
 from leftfold.errors import RunError
-from leftfold.spark.past import Frozen, Past
+from leftfold.spark.cutover import FrozenHistory, Past
+from leftfold.spark.files import read_text, remove, write_text
 from leftfold.spark.source import Offsets
 
-# Files of ours in a checkpoint, and the directory beside it that becomes it.
+# Leftfold's own files in a checkpoint, and the suffix of the directory that is renamed to the checkpoint.
 _PAST = "leftfold-past.json"
 _FROZEN = "leftfold-frozen.json"
+_RECEIPTS = "leftfold-receipts.json"
 _BESIDE = ".rebuild"
 
 
 @dataclass(frozen=True)
-class Standing:
-    """Where a checkpoint stands."""
+class CheckpointState:
+    """The progress of a checkpoint."""
 
     id: str
     committed: int  # the last batch that Spark counts as done; -1 if none
-    planned: int  # the last one whose offsets are written down: the same, or one more, which runs again
+    planned: int  # the last batch whose offsets are stored: the same, or one more, which runs again
 
 
-def standing(session: SparkSession, checkpoint: str) -> Standing | None:
-    """None if there is no checkpoint yet."""
+def standing(session: SparkSession, checkpoint: str) -> CheckpointState | None:
+    """The progress of a checkpoint; None if there is no checkpoint yet."""
     files, path = _place(session, f"{checkpoint}/metadata")
     if not files.exists(path):
         return None
-    return Standing(
+    return CheckpointState(
         json.loads(_text(session, f"{checkpoint}/metadata"))["id"],
         _last(session, f"{checkpoint}/commits"),
         _last(session, f"{checkpoint}/offsets"),
@@ -41,23 +45,23 @@ def standing(session: SparkSession, checkpoint: str) -> Standing | None:
 
 
 def past_in(session: SparkSession, checkpoint: str) -> Past | None:
-    """What of the build was made by a scan of history; None if all of it is the stream's."""
+    """The part of the build that a scan of history made; None if the stream made all of it."""
     files, path = _place(session, f"{checkpoint}/{_PAST}")
     return Past.from_text(_text(session, f"{checkpoint}/{_PAST}")) if files.exists(path) else None
 
 
-def frozen_in(session: SparkSession, checkpoint: str) -> Frozen | None:
-    """A scan of history that was begun and not finished."""
+def frozen_in(session: SparkSession, checkpoint: str) -> FrozenHistory | None:
+    """The bounds of a scan of history that was begun and not finished; None if there is none."""
     files, path = _place(session, f"{checkpoint}{_BESIDE}/{_FROZEN}")
     text = _text(session, f"{checkpoint}{_BESIDE}/{_FROZEN}") if files.exists(path) else ""
     try:
-        return Frozen.from_json(json.loads(text))
-    except ValueError:  # there is none, or a death cut it short: then nothing was done with it
+        return FrozenHistory.from_json(json.loads(text))
+    except ValueError:  # there is none, or a crash cut it short: then nothing was done with it
         return None
 
 
-def freeze(session: SparkSession, checkpoint: str, frozen: Frozen) -> None:
-    """Write down what is about to be read, beside where the checkpoint will be: a run does not look there."""
+def freeze(session: SparkSession, checkpoint: str, frozen: FrozenHistory) -> None:
+    """Store the bounds of a scan that is about to begin, next to the later checkpoint: a run does not look there."""
     drop_frozen(session, checkpoint)
     _write(session, f"{checkpoint}{_BESIDE}/{_FROZEN}", json.dumps(frozen.as_json()))
 
@@ -68,8 +72,10 @@ def drop_frozen(session: SparkSession, checkpoint: str) -> None:
 
 
 def create(session: SparkSession, checkpoint: str, id: str, past: Past | None = None) -> None:
-    """A checkpoint without a batch, under an id that is known before Spark starts. In one rename: there is all of it,
-    or none."""
+    """Make a checkpoint without a batch, with an id that is known before Spark starts.
+
+    One rename puts it in place: there is all of it, or nothing.
+    """
     beside = f"{checkpoint}{_BESIDE}"
     if past is not None:
         _write(session, f"{beside}/{_PAST}", past.as_text())
@@ -85,6 +91,32 @@ def create(session: SparkSession, checkpoint: str, id: str, past: Past | None = 
         )
 
 
+@dataclass(frozen=True)
+class ReceiptsBookmark:
+    """The place from which a start reads the receipts of the checkpoint's build. A hint: its reader verifies it.
+
+    So a crash between removing the old bookmark and writing the new one does no harm, and neither does a damaged file.
+    """
+
+    session: SparkSession
+    checkpoint: str
+
+    def read(self) -> str | None:
+        try:
+            return read_text(self.session, self._place)
+        except Py4JError:
+            return None
+
+    def write(self, text: str) -> None:
+        with suppress(Py4JError):
+            remove(self.session, self._place)
+            write_text(self.session, self._place, text)
+
+    @property
+    def _place(self) -> str:
+        return f"{self.checkpoint}/{_RECEIPTS}"
+
+
 def _last(session: SparkSession, directory: str) -> int:
     files, path = _place(session, directory)
     if not files.exists(path):
@@ -94,7 +126,7 @@ def _last(session: SparkSession, directory: str) -> int:
 
 
 def batch_offsets(session: SparkSession, checkpoint: str, batch: int) -> Offsets:
-    """Where a batch ends in each partition: what Spark wrote down before it started the batch.
+    """The end offsets of a batch in each partition. Spark stored them before it started the batch.
 
     Batch -1 ends where the first one starts.
     """
@@ -104,13 +136,13 @@ def batch_offsets(session: SparkSession, checkpoint: str, batch: int) -> Offsets
 
 
 def drop_foreign_snapshots(session: SparkSession, checkpoint: str, committed: int) -> None:
-    """Remove snapshots of state that no committed batch made: a run that died or was overtaken has left them.
+    """Remove snapshots of state that no committed batch made. A run that died or was overtaken has left them.
 
-    Spark deletes all that is older than a snapshot, whoever made that, and then lacks what the committed batches build
-    on. Without a snapshot nothing is lost: state is read from the one before it, and the changes since.
+    Spark deletes all files that are older than a snapshot, whoever made it. Then it lacks the state that the committed
+    batches build on. Removing a snapshot loses nothing: Spark reads the snapshot before it, and the changes since.
     """
     files, pattern = _place(session, f"{checkpoint}/state/*/*/*_*.zip")
-    made: dict[int, Any] = {}  # by version: the ids of state that a committed batch made, by operator and partition
+    made: dict[int, Any] = {}  # by version: ids of the state that a committed batch made, by operator and partition
     for found in files.globStatus(pattern) or ():
         path = found.getPath()
         version, _, id = str(path.getName()).removesuffix(".zip").partition("_")
@@ -118,7 +150,7 @@ def drop_foreign_snapshots(session: SparkSession, checkpoint: str, committed: in
         number = int(version)
         if number not in made:
             made[number] = _state_ids(session, checkpoint, number - 1) if number - 1 <= committed else {}
-        ids = made[number]  # None: so old that its commit is gone, and what was foreign went at an earlier start
+        ids = made[number]  # None: the commit is so old that it is gone; an earlier start removed foreign ones
         if ids is not None and id not in ids.get(operator, {}).get(partition, ()):
             files.delete(path, False)
             files.delete(path.suffix(".crc"), False)
@@ -133,7 +165,7 @@ def _state_ids(session: SparkSession, checkpoint: str, batch: int) -> dict[str, 
 
 
 def set_aside(session: SparkSession, checkpoint: str) -> str | None:
-    """Rename a checkpoint so that the next start makes a new one; returns its new name, None if there was none."""
+    """Rename a checkpoint so that the next start makes a new one. Return its new name, or None if there was none."""
     files, path = _place(session, checkpoint)
     if not files.exists(path):
         return None
@@ -158,7 +190,7 @@ def _text(session: SparkSession, file: str) -> str:
 
 
 def _place(session: SparkSession, location: str) -> tuple[Any, Any]:
-    """Hadoop's file system and path of a location."""
+    """Hadoop's file system and path for a location."""
     path = _jvm(session).org.apache.hadoop.fs.Path(location)
     return path.getFileSystem(session.sparkContext._jsc.hadoopConfiguration()), path
 

@@ -1,7 +1,8 @@
-"""What the Python of an executor needs, as archives that Spark ships: Leftfold, and the libraries it runs with.
+"""Archives that Spark ships to executors, with everything their Python needs: Leftfold, and its libraries.
 
-Built from what is installed here, once per user for each set of versions. The libraries are an archive of their own:
-they are large and change seldom, Leftfold itself is small. PySpark is left out: a worker's own Spark brings it.
+They are built from the packages that are installed here, once per user for each set of versions. The libraries have an
+archive of their own: they are large and seldom change, while Leftfold itself is small. PySpark is left out, because a
+worker's own Spark brings it.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
 
-from leftfold import jars
+from leftfold import jars, private
 
-LIBRARIES = "leftfold_env"  # directories beside which an executor's Python starts
+LIBRARIES = "leftfold_env"  # directories in which the archives are unpacked, where an executor's Python starts
 PACKAGE = "leftfold_src"
-PYTHONPATH = f"{PACKAGE}:{LIBRARIES}"  # relative: every executor has a directory of its own
+PYTHONPATH = f"{PACKAGE}:{LIBRARIES}"  # relative: every executor has its own directory
 
 _BROUGHT = {"pyspark", "py4j"}
 # Tests, headers and byte code: some 100 MB that no task imports.
 _LEFT_OUT = {"__pycache__", "tests", "include"}
-_FASTEST = 1  # of gzip's levels; the archive is made while a person waits, and copied over a fast network
+_FASTEST = 1  # gzip level: the archive is made while a user waits, and copied over a fast network
 _REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)\s*(?:\[([^\]]*)\])?")
 _EXTRA = re.compile(r"""extra\s*==\s*["']([^"']+)["']""")
 
@@ -34,7 +35,7 @@ Entry = tuple[str, Path]  # the name in the archive, and the file
 
 
 def archives() -> dict[str, Path]:
-    """Directory on the executor → archive, made first where it is missing."""
+    """The archives by their directory on the executor. An archive that is missing is made first."""
     libraries = distributions()
     named = [f"{name}=={libraries[name].version}" for name in sorted(libraries)]
     sources = list(_package_files())
@@ -46,9 +47,10 @@ def archives() -> dict[str, Path]:
 
 
 def distributions() -> dict[str, metadata.Distribution]:
-    """What `leftfold[spark]` needs to run, as installed here: its requirements, theirs, and so on.
+    """All packages that `leftfold[spark]` needs to run, as installed here: its requirements, and theirs recursively.
 
-    A requirement that is not installed is for another platform or Python, by its marker, or pip would have refused.
+    A requirement that is not installed is skipped. Its marker is for another platform or Python, otherwise pip would
+    have refused to install.
     """
     found: dict[str, metadata.Distribution] = {}
     seen: set[tuple[str, frozenset[str]]] = set()
@@ -80,7 +82,7 @@ def _required(requirements: Iterable[str], extras: frozenset[str]) -> Iterator[t
 
 def _files(distribution: metadata.Distribution) -> Iterator[Entry]:
     for file in distribution.files or []:
-        if file.parts[0] == ".." or _LEFT_OUT & set(file.parts):  # scripts lie outside; they are nobody's import
+        if file.parts[0] == ".." or _LEFT_OUT & set(file.parts):  # scripts lie outside; nobody imports them
             continue
         path = Path(str(distribution.locate_file(file)))
         if path.is_file():
@@ -88,7 +90,7 @@ def _files(distribution: metadata.Distribution) -> Iterator[Entry]:
 
 
 def _package_files() -> Iterator[Entry]:
-    """Leftfold from where it is imported: an editable install has its files nowhere else."""
+    """The files of Leftfold, from where it is imported: an editable install has them nowhere else."""
     package = Path(__file__).parents[1]
     for path in sorted(package.rglob("*")):
         inside = path.relative_to(package)
@@ -97,18 +99,21 @@ def _package_files() -> Iterator[Entry]:
 
 
 def _interpreter() -> list[str]:
-    """Compiled modules fit one Python on one kind of machine."""
+    """The Python and machine that compiled modules are for, as part of the archive's identity."""
     return [sys.implementation.cache_tag or "", platform.system(), platform.machine(), *platform.libc_ver()]
 
 
 def _made(name: str, identity: Iterable[str], entries: Iterable[Entry]) -> Path:
-    """The archive of that identity, from the cache or made. Two processes may make it at once: the rename is atomic."""
+    """Return the archive of that identity. Make it if the cache does not have it.
+
+    Two processes may make it at the same time: the rename is atomic.
+    """
     digest = hashlib.sha256("\n".join(identity).encode()).hexdigest()
     home = jars.cache_home() / "environments"
     path = home / f"{name}-{digest[:16]}.tar.gz"
     if path.exists():
         return path
-    home.mkdir(parents=True, exist_ok=True)
+    private.directory(home)
     descriptor, temporary = tempfile.mkstemp(dir=home, prefix=f"{name}-", suffix=".part")
     try:
         with (

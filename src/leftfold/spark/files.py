@@ -1,4 +1,4 @@
-"""What lies under a location, on any file system that Spark can reach: sizes, small texts, renaming, removal."""
+"""Files under a location, on any file system that Spark can reach: sizes, small texts, renaming, removal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 
 def sizes(session: SparkSession, location: str, suffix: str) -> dict[str, int]:
-    """Of every file below whose name ends so, in bytes."""
+    """The size in bytes of every file under `location` whose name ends with `suffix`, by path."""
     files, path = _place(session, location)
     found: dict[str, int] = {}
     if files.exists(path):
@@ -30,8 +30,14 @@ def exists(session: SparkSession, location: str) -> bool:
     return bool(files.exists(path))
 
 
+def scheme(session: SparkSession, location: str) -> str:
+    """The scheme of the file system that the location is on."""
+    files, _ = _place(session, location)
+    return str(files.getUri().getScheme()).lower()
+
+
 def siblings(session: SparkSession, location: str, suffix: str) -> list[str]:
-    """Locations beside this one whose names are its own, the suffix, and more."""
+    """Locations in the same directory whose names start with the name of `location` and the suffix."""
     files, path = _place(session, location)
     beside, start = path.getParent(), f"{path.getName()}{suffix}"
     if not files.exists(beside):
@@ -41,13 +47,13 @@ def siblings(session: SparkSession, location: str, suffix: str) -> list[str]:
 
 
 def rename(session: SparkSession, location: str, to: str) -> bool:
-    """In one step where the file system can; object stores copy."""
+    """Rename a location. Return whether it worked. It is atomic where the file system allows; object stores copy."""
     files, path = _place(session, location)
     return bool(files.rename(path, _place(session, to)[1]))
 
 
 def write_text(session: SparkSession, location: str, text: str) -> None:
-    """A new file, which must not be there yet."""
+    """Write a new file. It must not exist yet."""
     files, path = _place(session, location)
     stream = files.create(path, False)
     try:
@@ -57,7 +63,7 @@ def write_text(session: SparkSession, location: str, text: str) -> None:
 
 
 def read_text(session: SparkSession, location: str) -> str | None:
-    """None if there is no such file."""
+    """The text of a file; None if there is no such file."""
     files, path = _place(session, location)
     if not files.exists(path):
         return None

@@ -1,6 +1,7 @@
-"""Records of JSON as events, in Catalyst: a record is understood as a whole, or not at all.
+"""JSON records decoded to events, in Catalyst: a record is decoded as a whole, or not at all.
 
-Never fails a job: whatever is not the JSON object of the event becomes a struct of nulls, which views reject.
+Decoding never fails a job: a value that is not the JSON object of the event becomes a struct of nulls, which views
+reject.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from leftfold.declare.event import Event, EventField, fields_of
 from leftfold.fold.expressions import to_micros
 from leftfold.fold.values import Kind
-from leftfold.spec.event import Event, EventField, fields_of
 
 _TYPES: dict[Kind, DataType] = {
-    # Spark turns a number, a list or an object into its JSON text where text is declared; to refuse these would take a
-    # VARIANT per field, and half as long again per record.
+    # Where text is declared, Spark turns a number, a list or an object into its JSON text. To refuse these would need a
+    # VARIANT per field, and make each record 50% slower.
     "string": StringType(),
-    "int": LongType(),  # 1.0, 1e3 and what exceeds 64 bits are refused
+    "int": LongType(),  # 1.0, 1e3 and numbers of more than 64 bits are refused
     "float": DoubleType(),
     "bool": BooleanType(),
     "datetime": TimestampType(),
@@ -47,17 +48,19 @@ _OPTIONS = {
     "allowNonNumericNumbers": "false",
     "allowSingleQuotes": "false",
 }
-# Spark alone would also take a time without a zone, a zone by name, or a time of today. Digits after the sixth are cut.
+# Spark alone would also accept a time without a zone, a zone by name, or a time without a date. Fraction digits after
+# the sixth are cut.
 _MOMENT = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)\z"
-# What Python's datetime holds; an offset can lead out of it.
+# The range of Python's datetime. A time zone offset can lead out of it.
 _FIRST, _LAST = "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"
 
 
 def json_event(event: type[Event], only: Container[str]) -> Column:
-    """From the column `value` to a struct of the fields in `only`; of other fields nothing is checked."""
+    """Decode the column `value` to a struct of the fields in `only`. Other fields are not checked."""
     fields = [f for f in fields_of(event).values() if f.name in only]
     text = F.col("value").cast("string")
-    # Spark stops reading where an object ends. Inside another one, whatever follows it is a mistake or hides `end`.
+    # Spark stops reading where an object ends. So the text is put inside another object: anything that follows the
+    # event is then a syntax error, or hides `end`.
     enclosed = F.concat(F.lit('{"event":'), text, F.lit(',"end":true}'))
     shape = StructType(
         [
@@ -70,7 +73,7 @@ def json_event(event: type[Event], only: Container[str]) -> Column:
     written = {f.name: parsed["event"][f.name] for f in fields}
     read = {f.name: _read(f, written[f.name], text) for f in fields}
     understood = [
-        F.is_valid_utf8(text),  # Jackson would put a replacement character
+        F.is_valid_utf8(text),  # Jackson would insert a replacement character
         parsed["corrupt"].isNull(),
         parsed["end"],
         parsed["event"].isNotNull(),
@@ -100,7 +103,7 @@ def _read(field: EventField, written: Column, text: Column) -> Column:
     if field.required or field.default is None:
         return value
     absent = written.isNull()
-    if field.optional:  # here null is a value of its own, and only the names tell it from an absent one
+    if field.optional:  # null is a value here, and only the list of names shows whether it is absent
         absent &= ~F.array_contains(F.json_object_keys(text), field.name)
     return F.when(absent, constant(field.default).cast(type_of(field))).otherwise(value)
 
@@ -117,9 +120,9 @@ def _moment(text: Column) -> Column:
 
 
 def _sound(field: EventField, read: Column) -> Column:
-    """Whether a field that Spark could parse is also what the event declares: there, a moment, finite."""
+    """True if a field that Spark could parse is also valid for the event: present, a valid time, a finite number."""
     if not field.repeated:
         return F.abs(read) < F.lit(math.inf) if field.kind == "float" else read.isNotNull()
     unsound = [None, math.inf, -math.inf] if field.kind == "float" else [None]
-    # Not with a lambda: Spark does not share what stands inside one, and would parse the record once more.
+    # Not with a lambda: Spark does not share expressions inside one, and would parse the record again.
     return F.size(F.array_intersect(read, F.array(*(F.lit(v).cast(_TYPES[field.kind]) for v in unsound)))) == 0

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
+import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from leftfold import jars
+from leftfold import clock, jars, private
+from leftfold.fold.durations import SECOND
 from leftfold.settings import Spark
 from leftfold.spark import environment
 
@@ -23,15 +26,18 @@ if TYPE_CHECKING:
 # The largest record a broker takes by default (max.message.bytes is 1 MiB). A corrupt length prefix would otherwise
 # make Avro allocate up to 2 GB, and that error is not one that a query survives.
 _LARGEST_VALUE = 1_048_588
-_JAVA_OPTIONS = " ".join(
+_LIMITS = " ".join(
+    f"-Dorg.apache.avro.limits.{kind}.maxLength={_LARGEST_VALUE}" for kind in ("string", "bytes", "collectionItems")
+)
+_DEFAULTS = " ".join(
     [
-        *(
-            f"-Dorg.apache.avro.limits.{kind}.maxLength={_LARGEST_VALUE}"
-            for kind in ("string", "bytes", "collectionItems")
-        ),
-        "-Xss8m",  # stopping a query matches a regular expression against a long message, which recurses
+        "-Xss8m",  # stopping a query matches a recursive regular expression against a long message
+        "-XX:+ExitOnOutOfMemoryError",  # after one, a JVM may lack threads it needs: it would neither work nor end
     ]
 )
+_BOTH = ("driver", "executor")
+_LAUNCH = "launch-"  # prefix of the file with the settings of one start
+_LAUNCHED_S = 600  # a JVM starts in seconds, on an overloaded machine in a minute
 _ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"
 
 SETTINGS: dict[str, str] = {
@@ -42,12 +48,13 @@ SETTINGS: dict[str, str] = {
     "spark.sql.adaptive.enabled": "false",  # re-planning each small batch costs more than it gains
     "spark.scheduler.mode": "FAIR",  # views of one application share the cores
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",  # rows per call into the writer: bounds its memory
+    "spark.sql.execution.arrow.maxBytesPerBatch": "16m",  # bounds it also if a row holds a text of a megabyte
     # State -----------------------------------------------------------------------------------------------------
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"  # state larger than the heap
     ),
     f"{_ROCKSDB}.changelogCheckpointing.enabled": "true",  # a commit uploads what changed, not all
-    f"{_ROCKSDB}.trackTotalNumberOfRows": "false",  # counting costs a look-up per write
+    f"{_ROCKSDB}.trackTotalNumberOfRows": "false",  # counting needs a lookup per write
     f"{_ROCKSDB}.boundedMemoryUsage": "true",  # RocksDB's memory lies outside the heap: cap it
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",  # a retried task writes files of its own name
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",  # eviction can wait for the next data
@@ -70,15 +77,18 @@ appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
 # Every batch warns that adaptive execution does not apply to streams.
 logger.adaptive.name = org.apache.spark.sql.execution.streaming.runtime.ResolveWriteToStream
 logger.adaptive.level = error
+# Each query's pool of the scheduler is made when its first job comes, which is what we want.
+logger.pools.name = org.apache.spark.scheduler.FairSchedulableBuilder
+logger.pools.level = error
 """
 
 
-# Of a master on this machine. Elsewhere Spark's own choice, or the profile's, is an address that executors can reach.
+# Settings for a master on this machine. Elsewhere, executors can reach the address that Spark or the profile chooses.
 LOOPBACK: dict[str, str] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
 def in_process(master: str) -> bool:
-    """Whether the driver's JVM does all the work itself: local, local[4], local[*,4]; not local-cluster[…]."""
+    """Return whether the driver's JVM does all the work itself: local, local[4], local[*,4]; not local-cluster[...]."""
     return master == "local" or master.startswith("local[")
 
 
@@ -87,13 +97,16 @@ def on_this_machine(master: str) -> bool:
 
 
 def python_of(spark: Spark) -> str:
-    """The interpreter of executors: here it is this one, elsewhere one of its version, which PySpark insists on."""
+    """The Python interpreter of executors: the profile's choice, or a default.
+
+    The default is this interpreter on this machine, and elsewhere one of the same version, which PySpark requires.
+    """
     here = sys.executable if on_this_machine(spark.master) else f"python3.{sys.version_info.minor}"
     return spark.python or here
 
 
 def shipped(spark: Spark) -> dict[str, str]:
-    """Settings that bring this environment to executors. A local master's are this process."""
+    """Settings that bring this Python environment to executors. A local master has none: it runs in this process."""
     if in_process(spark.master):
         return {}
     return {
@@ -102,18 +115,32 @@ def shipped(spark: Spark) -> dict[str, str]:
     }
 
 
+def java_options(spark: Spark, driver: str = "") -> dict[str, str]:
+    """Java options of driver and executors: our defaults, then the options of the profile, then Avro's limits.
+
+    If an option occurs twice, Java takes the last one. So a profile can set its stack size or its log, but cannot lift
+    a limit.
+    """
+    driver_own, executor_own = (str(spark.conf.get(f"spark.{who}.extraJavaOptions", "")) for who in _BOTH)
+    return {
+        "spark.driver.extraJavaOptions": " ".join(filter(None, (_DEFAULTS, driver, driver_own, _LIMITS))),
+        "spark.executor.extraJavaOptions": " ".join(filter(None, (_DEFAULTS, executor_own, _LIMITS))),
+    }
+
+
 def build_session(spark: Spark, *, application: str, log_file: Path, lake: bool = False) -> SparkSession:
-    """Start the JVM. Its words, and those of Python workers, go to `log_file`. With `lake` it can write Delta."""
+    """Start the JVM. Its output, and that of Python workers, goes to `log_file`. With `lake` it can write Delta."""
     from pyspark.sql import SparkSession
 
-    from leftfold.spark.fed import delta_settings
+    from leftfold.spark.died import tell_of_death
+    from leftfold.spark.sinks.delta import delta_settings
 
-    log_file.parent.mkdir(parents=True, exist_ok=True)
+    private.directory(log_file.parent)
     properties = log_file.with_suffix(".log4j2.properties")
     properties.write_text(_LOG4J.format(file=log_file))
     os.environ["PYSPARK_PYTHON"] = python_of(spark)
     if on_this_machine(spark.master):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else Spark takes another interface's address
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # otherwise Spark takes the address of another interface
     sets = ("spark", "lake") if lake else ("spark",)
     builder = SparkSession.builder.appName(application).master(spark.master)
     settings: dict[str, str | int | float | bool] = {
@@ -122,27 +149,64 @@ def build_session(spark: Spark, *, application: str, log_file: Path, lake: bool 
         **shipped(spark),
         **(delta_settings() if lake else {}),
         "spark.jars": ",".join(str(path) for name in sets for path in jars.paths(name)),
-        "spark.driver.extraJavaOptions": f"{_JAVA_OPTIONS} -Dlog4j2.configurationFile=file:{properties}",
-        "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
         **spark.conf,
+        **java_options(spark, f"-Dlog4j2.configurationFile=file:{properties}"),
     }
     for name, value in settings.items():
         builder = builder.config(name, value)
     interrupt = signal.getsignal(signal.SIGINT)
     with _output_to(log_file):
+        _launch({"spark.app.name": application, "spark.master": spark.master, **settings}, log_file.parent.resolve())
         session = builder.getOrCreate()
+    tell_of_death(session, log_file)
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, interrupt)  # PySpark puts its own there, which cancels the batch at work
+        signal.signal(signal.SIGINT, interrupt)  # PySpark sets its own handler, which cancels the running batch
     if "spark.sql.shuffle.partitions" not in spark.conf:
-        # State has one partition per shuffle partition, for ever; the default of 200 is ten times slower on a laptop.
-        # A cluster's default parallelism is 2 until executors register; what was asked for does not hang on the moment.
+        # State has one partition per shuffle partition, forever. The default of 200 is ten times slower on a laptop.
+        # A cluster's default parallelism is 2 until executors register, while spark.cores.max does not change.
         cores = spark.conf.get("spark.cores.max", session.sparkContext.defaultParallelism)
         session.conf.set("spark.sql.shuffle.partitions", int(cores))
     return session
 
 
+def _launch(settings: Mapping[str, str | int | float | bool], directory: Path) -> None:
+    """Start the JVM, if this process has none.
+
+    Its settings go through a file that only this user can read. The file is deleted once the JVM has read it. PySpark
+    itself would put each setting on a command line, where every user of the machine sees it.
+    """
+    from pyspark import SparkContext
+
+    if SparkContext._gateway is not None:  # a running JVM gets its settings over its own socket
+        return
+    for left in directory.glob(f"{_LAUNCH}*"):  # left by a start that was killed
+        if clock.now_us() / SECOND - left.stat().st_mtime > _LAUNCHED_S:
+            left.unlink(missing_ok=True)
+    before = os.environ.get("PYSPARK_SUBMIT_ARGS")
+    descriptor, path = tempfile.mkstemp(prefix=_LAUNCH, dir=directory)  # with the mode 0600
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.writelines(f"{_escaped(name)}={_escaped(str(value))}\n" for name, value in settings.items())
+        # Without --load-spark-defaults the file would replace spark-defaults.conf, which rendered manifests bring.
+        files = f"--properties-file {shlex.quote(path)} --load-spark-defaults"
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f"{files} {before or 'pyspark-shell'}"
+        SparkContext._ensure_initialized()
+    finally:
+        Path(path).unlink(missing_ok=True)
+        if before is None:
+            del os.environ["PYSPARK_SUBMIT_ARGS"]
+        else:
+            os.environ["PYSPARK_SUBMIT_ARGS"] = before
+
+
+def _escaped(text: str) -> str:
+    """Escape a text so that java.util.Properties reads it back."""
+    special = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+    return "".join(special.get(c) or (f"\\{c}" if c in " :=#!" else c) for c in text)
+
+
 def session_at_hand(given: object = None) -> SparkSession | None:
-    """Of a DataFrame its own session, else the one that is active in this process, if there is one."""
+    """The session of a given DataFrame, or else the active session of this process; None if there is none."""
     from pyspark.sql import SparkSession
 
     own: SparkSession | None = getattr(given, "sparkSession", None)
@@ -151,7 +215,7 @@ def session_at_hand(given: object = None) -> SparkSession | None:
 
 @contextmanager
 def _output_to(log_file: Path) -> Iterator[None]:
-    """The JVM inherits our standard streams at its start: for that moment they are the log file."""
+    """Redirect stdout and stderr to the log file. The JVM inherits them when it starts in the `with` block."""
     sys.stdout.flush()
     sys.stderr.flush()
     saved = os.dup(1), os.dup(2)

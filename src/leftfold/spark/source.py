@@ -1,7 +1,8 @@
 """Records of topics as rows of decoded events, in Catalyst.
 
-Reads every schema version of a topic into the declared shape. A schema id that is not known here stops the batch
-before any sink (`unknown_schema_id` finds it in the failure); bytes that are no record at all become rejects.
+Reads every schema version of a topic into the declared shape. A record with an unknown schema id stops the batch before
+any sink (`unknown_schema_id` finds the id in the failure). If the reader has checked the ids before (module `ids`), the
+record is a reject instead. Bytes that are not a record at all become rejects.
 """
 
 from __future__ import annotations
@@ -17,24 +18,37 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
+from leftfold.declare.event import Event
+from leftfold.declare.first_log import AHEAD, DIGITS, HEADER
+from leftfold.declare.framing import HEADER_BYTES, frame
+from leftfold.declare.schema import avro_schema
+from leftfold.kafka.registry import SchemaRegistry
 from leftfold.settings import Kafka
 from leftfold.spark.json_decode import json_event
-from leftfold.spec.event import Event
-from leftfold.spec.first_log import AHEAD, DIGITS, HEADER
-from leftfold.spec.framing import HEADER_BYTES, frame
-from leftfold.spec.schema import avro_schema
 
 # After each poll Spark asks the broker for the partition's first and last offset, on the connection on which the
-# consumer has just begun its next fetch. At the end of a partition that fetch waits for records, and the question
-# behind it: half a second for every partition and batch, unless it is told not to. Of 500 records a poll, as is usual,
-# there are many questions; far more would make large what Spark keeps of a fetch.
+# consumer has just begun its next fetch. At the end of a partition that fetch waits for records, and the request waits
+# behind it: half a second for every partition and batch, unless the fetch may not wait so long. With the default of 500
+# records per poll there are many such requests. With far more than 2,000, Spark would keep too much of a fetch in
+# memory.
 POLLS = {"kafka.max.poll.records": "2000", "kafka.fetch.max.wait.ms": "10"}
+# For a view that ran out of memory: a poll holds its records decompressed, and 2,000 records of a megabyte are more
+# than a small heap. The offsets of a batch that was begun cannot change, so it is cut into more tasks of fewer records.
+# Later batches are smaller.
+CAREFUL_POLLS = {**POLLS, "kafka.max.poll.records": "50"}
+_CAREFUL_PART = 16
+# Bytes per batch and partition, as the brokers store them: one record may be a thousand times as long as another.
+BYTES_PER_PARTITION = 64 * 1_024 * 1_024
 # Offsets per batch and partition: about a second of work for one core, so that views take turns and a stop is quick.
 OFFSETS_PER_PARTITION = 50_000
-# A partition of one of several topics is one number, its slot: the topic's place in the list, and the partition.
+# A slot is one number for a partition of one of several topics: the topic's place in the list times this, plus the
+# partition.
 SLOTS_PER_TOPIC = 1 << 20
-# Of a scan: some seconds of work for one core, so that a lost task costs little, and progress can be told.
+# Offsets per task of a scan: some seconds of work for one core, so that a lost task costs little, and progress can be
+# shown.
 OFFSETS_PER_TASK = 250_000
+# Columns of a record's two hashes.
+HASHES = ("hash0", "hash1")
 _UNKNOWN_ID = "leftfold-unknown-schema-id:"
 
 Offsets = dict[str, dict[int, int]]  # by topic and partition
@@ -42,56 +56,79 @@ Offsets = dict[str, dict[int, int]]  # by topic and partition
 
 @dataclass(frozen=True)
 class Source:
-    """Where a view reads, and how its bytes are understood."""
+    """The topics that a view reads, and everything that is needed to decode their records."""
 
     topics: tuple[str, ...]  # as the cluster names them, in the order of the view's origins
     partitions: tuple[int, ...]
     kafka: Kafka
     event: type[Event]
-    fields: frozenset[str]  # those that the view reads
+    fields: frozenset[str]  # fields that the view reads
     format: Literal["avro", "json"]
     writer_schemas: Mapping[int, str]  # by id; all that the registry has for the topics
     rejected_ids: frozenset[int] = frozenset()  # ids the registry never gave out: their records are rejects
-    most_offsets: int | None = None  # of a partition in one batch
+    # The treatment of a record whose schema id is none of these. "stop": it stops the batch. "look": the reader must
+    # first collect the ids of a range and ask the registry for all of them at once. "reject": that was done, so the
+    # record is a reject.
+    unknown: Literal["stop", "look", "reject"] = "stop"
+    # Every id that the registry had given out, for any subject. With it, nobody needs to collect the ids of a range as
+    # long as the registry has no new ones: an unknown id that is in this set stops the batch, any other is a reject.
+    given_out: frozenset[int] | None = None
+    registry: SchemaRegistry | None = None  # where unknown ids are looked up
+    most_offsets: int | None = None  # per partition in one batch
     archives: tuple[str | None, ...] = ()  # the table of each topic that has one; empty if none has
-    first_log: frozenset[str] = frozenset()  # those of the topics whose copied records say their first log time
-    per_task: int = OFFSETS_PER_TASK  # of a partition, that one task of a batch reads at the most
+    first_log: frozenset[str] = frozenset()  # topics whose copied records carry their first log time
+    per_task: int = OFFSETS_PER_TASK  # the most offsets of a partition that one task of a batch reads
+    careful: bool = False  # a batch did not fit into memory, or its process died: hold less at a time
 
 
 def read_stream(
     session: SparkSession, source: Source, *, raw: bool = False, starts: Offsets | None = None
 ) -> DataFrame:
-    """`raw` keeps the value's bytes beside the event that was made of them. A new query begins at `starts`."""
-    # A view is a fold over the whole log; where a scan has done that, its stream begins later.
+    """Read the source as a stream of decoded records. A new query begins at `starts`, or at the start of the log.
+
+    `raw` keeps the value's bytes next to the event that was decoded from them.
+    """
+    # A view is a fold over the whole log. If a scan has folded a part of it, the stream begins later.
     begin = "earliest" if starts is None else json.dumps(starts)
     return records_of(kafka_stream(session, source, {"startingOffsets": begin}), source, raw=raw)
 
 
 def kafka_stream(session: SparkSession, source: Source, own: Mapping[str, str]) -> DataFrame:
-    """Records as Kafka has them; `own` are further options of the reader."""
+    """A stream of undecoded records, with the columns of Kafka's source. `own` are further options of the reader."""
+    most = source.most_offsets or OFFSETS_PER_PARTITION
+    careful = {}
+    if source.careful:
+        most = max(most // _CAREFUL_PART, 1)
+        careful = {"maxRecordsPerPartition": str(most)}
     options = {
         **common_options(source, source.topics),
+        **careful,
         **own,
-        "maxOffsetsPerTrigger": str((source.most_offsets or OFFSETS_PER_PARTITION) * sum(source.partitions)),
+        "maxOffsetsPerTrigger": str(most * sum(source.partitions)),
     }
     return session.readStream.format("kafka").options(**options).load()
 
 
 def read_range(session: SparkSession, source: Source, starts: Offsets, ends: Offsets) -> DataFrame:
-    """The same records again, as a batch: from `starts`, up to and without `ends`."""
+    """Read decoded records as a batch: from `starts`, up to and without `ends`."""
+    return records_of(raw_range(session, source, starts, ends), source)
+
+
+def raw_range(session: SparkSession, source: Source, starts: Offsets, ends: Offsets) -> DataFrame:
+    """Read undecoded records as a batch, with the columns of Kafka's source, from `starts` up to and without `ends`."""
     options = {
         **common_options(source, source.topics),
         "startingOffsets": json.dumps({t: {p: starts[t].get(p, 0) for p in ends[t]} for t in ends}),
         "endingOffsets": json.dumps(ends),
-        "maxRecordsPerPartition": str(source.per_task),
+        "maxRecordsPerPartition": str(source.per_task // _CAREFUL_PART if source.careful else source.per_task),
     }
-    return records_of(session.read.format("kafka").options(**options).load(), source)
+    return session.read.format("kafka").options(**options).load()
 
 
 def kafka_range(
     session: SparkSession, kafka: Kafka, topic: str, starts: Mapping[int, int], ends: Mapping[int, int]
 ) -> DataFrame:
-    """Records of one topic as Kafka has them."""
+    """Read undecoded records of one topic as a batch, with the columns of Kafka's source."""
     options = {
         **_connected(kafka, (topic,)),
         "startingOffsets": json.dumps({topic: starts}),
@@ -102,7 +139,8 @@ def kafka_range(
 
 def common_options(source: Source, topics: tuple[str, ...]) -> dict[str, str]:
     headers = {"includeHeaders": "true"} if source.first_log.intersection(topics) else {}
-    return {**_connected(source.kafka, topics), **headers}
+    polls = CAREFUL_POLLS if source.careful else POLLS
+    return {**_connected(source.kafka, topics), **polls, **headers}
 
 
 def _connected(kafka: Kafka, topics: tuple[str, ...]) -> dict[str, str]:
@@ -116,7 +154,10 @@ def _connected(kafka: Kafka, topics: tuple[str, ...]) -> dict[str, str]:
 
 
 def records_of(records: DataFrame, source: Source, *, raw: bool = False) -> DataFrame:
-    """slot, offset, key, deleted, log_time, by_broker, event (a struct of nulls if it could not be decoded)."""
+    """Decode records to columns slot, offset, key, deleted, log_time, by_broker, event, hashes, and value if `raw`.
+
+    An event that could not be decoded is a struct of nulls.
+    """
     place = reduce(
         lambda case, topic: case.when(F.col("topic") == topic[1], F.lit(topic[0] * SLOTS_PER_TOPIC)),
         list(enumerate(source.topics))[1:],
@@ -131,12 +172,20 @@ def records_of(records: DataFrame, source: Source, *, raw: bool = False) -> Data
         log_time.alias("log_time"),
         by_broker.alias("by_broker"),
         decoded(source).alias("event"),
+        *_hashes(),
         *(["value"] if raw else []),
     )
 
 
+def _hashes() -> list[Column]:
+    """hash0 and hash1 of an undecoded record: the same as kafka/record_hash.py, in Catalyst."""
+    # A missing key or value adds nothing to a hash. The key's length shows which of the two was there.
+    parts = (F.col("offset"), F.unix_micros("timestamp"), F.coalesce(F.length("key"), F.lit(-1)), "key", "value")
+    return [F.xxhash64(*seed, *parts).alias(name) for name, seed in zip(HASHES, ((), (F.lit(1),)), strict=True)]
+
+
 def _stamped(source: Source) -> tuple[Column, Column]:
-    """Log time, and whether it is believed where a broker's is wanted: spec/first_log.py in Catalyst."""
+    """The log time, and whether it counts as set by a broker: the same as declare/first_log.py, in Catalyst."""
     log_time, by_broker = F.col("timestamp"), F.col("timestampType") == 1
     if not source.first_log:
         return log_time, by_broker
@@ -165,16 +214,30 @@ def decoded(source: Source) -> Column:
         mine = header == F.lit(frame(schema_id))
         value = from_avro(body, writer, {"mode": "PERMISSIVE", "avroSchema": schema})
         cases = F.when(mine, value) if cases is None else cases.when(mine, value)
-    framed = (F.length("value") > HEADER_BYTES) & (F.expr("substring(value, 1, 1)") == F.lit(bytes(1)))
-    refused = ~F.coalesce(framed, F.lit(False))
-    for schema_id in source.rejected_ids:
-        refused = refused | (header == F.lit(frame(schema_id)))
+    refused = _refused(source, header)
+    if refused is None:
+        return nothing if cases is None else cases.otherwise(nothing)
     stop = F.raise_error(F.concat(F.lit(_UNKNOWN_ID), F.conv(F.hex(F.expr("substring(value, 2, 4)")), 16, 10)))
     cases = F.when(refused, nothing) if cases is None else cases.when(refused, nothing)
     return cases.otherwise(stop)
 
 
+def _refused(source: Source, header: Column) -> Column | None:
+    """The condition under which a record with an unknown schema is a reject and does not stop the batch.
+
+    None means that every such record is a reject.
+    """
+    framed = (F.length("value") > HEADER_BYTES) & (F.expr("substring(value, 1, 1)") == F.lit(bytes(1)))
+    not_framed = ~F.coalesce(framed, F.lit(False))
+    if source.unknown == "stop":
+        return not_framed | header.isin(*map(frame, source.rejected_ids)) if source.rejected_ids else not_framed
+    others = (source.given_out or frozenset()) - set(source.writer_schemas)
+    if source.unknown == "reject" or not others:
+        return None
+    return not_framed | ~header.isin(*map(frame, others))
+
+
 def unknown_schema_id(failure: str) -> int | None:
-    """The schema id that stopped a batch, if that is what the failure was."""
+    """The schema id that stopped a batch; None if the failure has another cause."""
     match = re.search(re.escape(_UNKNOWN_ID) + r"(\d+)", failure)
     return int(match[1]) if match else None

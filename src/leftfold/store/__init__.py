@@ -1,1 +1,4 @@
-"""The online store: fenced writes and the fast read path. The only room that imports redis."""
+"""The online store: fenced writes and the fast read path.
+
+The only room that imports redis. It knows rows and tiles, not Spark and not Kafka.
+"""

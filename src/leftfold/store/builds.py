@@ -1,5 +1,7 @@
-"""The builds that the store knows: those that readers follow, of any release, readable here or not; and all others,
-with what is needed to remove one."""
+"""The builds that the store knows, and the removal of a build.
+
+Some builds are followed by readers. They may be of any release, even one that this release cannot read.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from leftfold.store.client import connect, reaching
 from leftfold.store.layout import Names
 from leftfold.store.scripts import FORGET
 
-# Keys that Redis looks at, or frees, in one go: about a millisecond, in which readers wait.
+# Keys that Redis scans or frees at once: this takes about a millisecond, and readers wait for it.
 _SCANNED_AT_ONCE = 1_000
 
 
@@ -42,15 +44,15 @@ def followed_builds(url: str, namespace: str, views: Iterable[str]) -> Iterator[
 
 @dataclass(frozen=True)
 class StoredBuild:
-    """A build that the store has something of."""
+    """A build of which the store holds some data."""
 
     view: str
     id: str
-    role: str  # followed, staged, kept, running; left: readers were moved away from it, or it was never promoted; other
+    role: str  # followed, staged, kept, running, left (readers were moved away, or it was never promoted) or other
 
 
 def stored_builds(url: str, namespace: str, views: Iterable[str]) -> Iterator[StoredBuild]:
-    """All that this release, or one after it, has made."""
+    """Yield all builds that this release, or a later one, has made."""
     now = clock.now_us()
     with connect(url) as client, reaching(client):
         for view in views:
@@ -75,10 +77,13 @@ def stored_builds(url: str, namespace: str, views: Iterable[str]) -> Iterator[St
 
 
 def remove_rows(url: str, namespace: str, view: str, build: str) -> None:
-    """All of a build that nobody needs. Refused if somebody does; one that died here is finished by the next."""
+    """Remove the rows, manifest and mark of a build that is not needed. Raises if the build is needed.
+
+    If a removal dies halfway, the next call finishes it.
+    """
     names = Names(namespace, view)
     shared = (names.active, names.staged, names.previous, names.left)
-    keys = (*shared, names.running(build), names.manifest(build), names.mark(build))
+    keys = (*shared, names.running(build), names.manifest(build), names.mark(build), names.calls(build))
     with connect(url) as client, reaching(client):
         role = client.eval(FORGET, len(keys), *keys, build, clock.now_us()).decode()
         if role:
@@ -94,7 +99,10 @@ def remove_rows(url: str, namespace: str, view: str, build: str) -> None:
 
 
 def forget(url: str, namespace: str, view: str, build: str) -> None:
-    """After everything else of a build is gone: as long as it is known, a plan goes on removing it."""
+    """Remove a build from the store's list of builds, after everything else of it is gone.
+
+    As long as the build is in the list, a plan continues to remove it.
+    """
     names = Names(namespace, view)
     with connect(url) as client, reaching(client):
         pipeline = client.pipeline(transaction=True)
@@ -110,5 +118,5 @@ def _chunks(keys: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 def _escaped(text: str) -> str:
-    """Literally, where Redis takes a pattern."""
+    """Escape a text so that Redis takes it literally in a pattern."""
     return "".join(f"\\{c}" if c in "*?[]^\\" else c for c in text)

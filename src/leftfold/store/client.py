@@ -1,7 +1,8 @@
-"""The connection to the store, and what a person is told when it does not answer."""
+"""The connection to the store, and the errors that a user sees when it does not answer."""
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -9,40 +10,93 @@ from typing import Any
 import redis
 import redis.asyncio
 
-from leftfold.errors import StoreError
+from leftfold.errors import StoreError, behind
 
-_PROTOCOL = 2  # replies to packed commands are lists, whatever the client's default is
+# A round trip takes milliseconds, and the longest script about one. A server that forks or waits for its disk seldom
+# stands still for more than a second. A server that is stopped must not block a reader, or a writer's task, for ever.
+_SECONDS = 5.0
+_OPTIONS: dict[str, Any] = {
+    "protocol": 2,  # replies to packed commands are then lists, whatever the client's default is
+    "socket_connect_timeout": _SECONDS,
+    "socket_timeout": _SECONDS,
+}
+# How Redis' message begins when it refuses a login, or a command that a user may not run.
+_DENIED = ("NOAUTH", "WRONGPASS", "NOPERM", "invalid username-password pair", "Authentication required")
 
 
 def connect(url: str) -> Any:
-    """Its types mix sync, asyncio, bytes and str answers; ours are all sync and bytes."""
-    return redis.Redis.from_url(url, protocol=_PROTOCOL)
+    """Open a synchronous client whose answers are bytes.
+
+    It is typed as Any, because the library's types mix sync and asyncio, bytes and str.
+    """
+    return redis.Redis.from_url(url, **_OPTIONS)
 
 
 @contextmanager
 def reaching(client: Any) -> Iterator[None]:
-    """Turns the client's failures into ours."""
+    """Turn the client's failures into a StoreError."""
     try:
         yield
     except redis.RedisError as error:
         where = client.connection_pool.connection_kwargs
-        raise StoreError(
-            "store-unreachable",
-            f"no Redis answered at {where.get('host')}:{where.get('port')}",
-            why=str(error),
-            fix="leftfold status shows what runs; leftfold up starts the local cluster",
+        raise failed(f"{where.get('host')}:{where.get('port')}", error) from error
+
+
+def failed(where: str, error: redis.RedisError) -> StoreError:
+    """Return the StoreError for a client's failure: Redis does not answer, or it answers and refuses."""
+    says = str(error)
+    kinds = (redis.AuthenticationError, redis.exceptions.AuthorizationError, redis.exceptions.NoPermissionError)
+    if isinstance(error, kinds) or says.startswith(_DENIED):
+        return StoreError(
+            "store-denied",
+            f"Redis at {where} refused the login, or a command of this user",
+            why=says,
+            fix="correct the user and the password in online.url of the profile; docs/reference/project.md lists "
+            "what the user must be allowed",
+        )
+    if behind(error, ssl.SSLError):
+        return StoreError(
+            "store-tls",
+            f"no TLS connection came about with Redis at {where}",
+            why=says,
+            fix="set online.ca of the profile to the PEM file of the CA that signed its certificate, and let "
+            "online.url begin with rediss:// only if it speaks TLS",
+        )
+    if isinstance(error, redis.exceptions.OutOfMemoryError) or says.startswith("OOM "):
+        return StoreError(
+            "store-full",
+            f"Redis at {where} has no memory left",
+            why=says,
+            state="what was written before stays; the batch is not committed",
+            fix="give it more memory (maxmemory), or take views away; leftfold plan tells how much they need",
             retriable=True,
-        ) from error
+        )
+    if isinstance(error, redis.ResponseError):
+        return StoreError(
+            "store-refused",
+            f"Redis at {where} refused a command",
+            why=says,
+            state="what was written before stays; the batch is not committed",
+            fix="see Redis' own log for the cause; leftfold run goes on when it is gone",
+            retriable=True,
+        )
+    return StoreError(
+        "store-unreachable",
+        f"no Redis answered at {where}",
+        why=says,
+        fix="leftfold status shows what runs; leftfold up starts the local cluster",
+        retriable=True,
+    )
 
 
 def pack(*arguments: str) -> bytes:
-    """A command as it goes over the wire."""
+    """Return a command in the form in which it is sent."""
     encoded = [argument.encode() for argument in arguments]
     return b"*%d\r\n%b" % (len(encoded), b"".join(b"$%d\r\n%b\r\n" % (len(a), a) for a in encoded))
 
 
 class HashRead:
-    """HMGET of the same fields of many hashes: all but the key is packed once."""
+    """HMGET of the same fields from many hashes: everything but the key is packed once."""
 
     def __init__(self, fields: Sequence[str]) -> None:
         head, _, tail = pack("HMGET", "", *fields).partition(b"$0\r\n\r\n")
@@ -54,9 +108,10 @@ class HashRead:
 
 
 class Client:
-    """Several packed commands in one round trip, from a thread. Only reads: they may be sent again.
+    """Sends several packed commands in one round trip, from a thread. Only for reads, because it may send them again.
 
-    The client's own pipeline packs every argument at every call, which for a row of tiles costs more than Redis does.
+    The library's own pipeline packs every argument at every call. For a row of tiles that costs more than the work in
+    Redis.
     """
 
     def __init__(self, url: str) -> None:
@@ -66,7 +121,7 @@ class Client:
         with reaching(self._redis):
             try:
                 return self._once(commands)
-            except redis.ConnectionError:  # a connection that had been idle too long; the next one is new
+            except redis.ConnectionError:  # the connection may have been idle too long; the next one is new
                 return self._once(commands)
 
     def _once(self, commands: Sequence[bytes]) -> list[Any]:
@@ -76,17 +131,20 @@ class Client:
             connection.send_packed_command([b"".join(commands)])
             return [connection.read_response() for _ in commands]
         except BaseException:
-            connection.disconnect()  # whatever else is under way on it belongs to nobody
+            connection.disconnect()  # nobody would read the replies that are still to come on it
             raise
         finally:
             pool.release(connection)
 
 
 class AsyncClient:
-    """The same, from an event loop."""
+    """Sends several packed commands in one round trip, from an event loop.
+
+    Only for reads, because it may send them again.
+    """
 
     def __init__(self, url: str) -> None:
-        self._redis: Any = redis.asyncio.Redis.from_url(url, protocol=_PROTOCOL)
+        self._redis: Any = redis.asyncio.Redis.from_url(url, **_OPTIONS)
 
     async def execute(self, commands: Sequence[bytes]) -> list[Any]:
         with reaching(self._redis):

@@ -1,60 +1,70 @@
-"""Every key and byte in the store (docs/reference/protocol.md says the same for readers in other languages).
+"""All keys and values in the store (docs/reference/protocol.md says the same for readers in other languages).
 
 lf:NS:active:VIEW            the build that readers follow
 lf:NS:staged:VIEW            a build that waits for `promote`
-lf:NS:previous:VIEW          hash: build (that readers left at the last promote), until (it is kept, µs)
-lf:NS:left:VIEW              hash: builds that readers were moved away from, each until when it is kept, µs
-lf:NS:held:VIEW              set of builds that never take readers over by themselves: staged ones, and those left
-lf:NS:builds:VIEW            set of all builds that the store has something of
-lf:NS:running:VIEW:BUILD     is there while a process runs the build
-lf:NS:build:VIEW:BUILD       its manifest
-lf:NS:mark:VIEW:BUILD        hash: batch (the last one applied), newest (accepted event time, µs),
-                             history (of a rebuilt build: "written", and "passed" once its stream is past that),
-                             "TOPIC/PARTITION:OUTCOME" -> "records:newest log time:newest event time:newest offset"
+lf:NS:previous:VIEW          hash: build (readers left it at the last promote), until (it is kept until then, µs)
+lf:NS:left:VIEW              hash: each build that readers were moved away from -> until when it is kept, µs
+lf:NS:held:VIEW              set of builds that never take over readers by themselves: staged builds, and left ones
+lf:NS:builds:VIEW            set of all builds of which the store holds some data
+lf:NS:running:VIEW:BUILD     exists while a process runs the build
+lf:NS:build:VIEW:BUILD       the manifest of the build
+lf:NS:mark:VIEW:BUILD        hash: batch (the last one applied), newest (reads are made after this event time, µs),
+                             history (only in a rebuilt build: "written", and "passed" once its stream is past that),
+                             redriven (how far re-driven records have taken effect; absent if none has),
+                             "TOPIC/PARTITION:OUTCOME" -> "records:newest log time:newest event time:newest offset
+                             :hashes of all records, twice:hash of the newest"
+lf:NS:calls:VIEW:BUILD       hash, while a batch is written: each of its writers -> number of calls that it has made
 lf:NS:row:VIEW:BUILD:ENTITY  hash: "STEP:SLOT" -> [tile index, batch, partial, partial, …]
                              "life"      -> [newest event time, batch, partial, partial, …]
                              "row"       -> [position, batch, value, value, …], or [position, batch] if deleted
-lf:NS:vector:NAME            what a vector gathers
+lf:NS:vector:NAME            the definition of a vector
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
+from leftfold.declare.features import FUTURE_TOLERANCE
 from leftfold.errors import StoreError
-from leftfold.fold.definition import LAYOUT, Definition
+from leftfold.fold.build_id import BuildId
+from leftfold.fold.definition import LAYOUT, Definition, Origin
 from leftfold.fold.durations import SECOND
 from leftfold.fold.latest import Latest
 
 
 @dataclass(frozen=True)
 class Build:
-    """A definition under one checkpoint: batch numbers of different checkpoints never meet."""
+    """A definition under one checkpoint. Batch numbers of different checkpoints are never compared."""
 
     definition: Definition | Latest
     generation: str  # the id of the checkpoint
 
     @property
     def id(self) -> str:
-        return f"{self.definition.fingerprint}-{self.generation[:8]}"
+        return str(BuildId.of(self.definition.fingerprint, self.generation))
 
 
 ACCEPTED = "accepted"
 OUTCOMES = (ACCEPTED, "late", "future", "rejected")
 LIFETIME_FIELD = "life"
 ROW_FIELD = "row"
-# A field of the mark of a rebuilt build: the rows that a scan of history made are written; and, once the stream is past
-# what the scan has read, all of them are true to the same position.
+# A field in the mark of a rebuilt build. "written": the rows that the scan of history made are written. "passed": the
+# stream is past what the scan has read, so all rows are correct for the same position.
 HISTORY, WRITTEN, PASSED = "history", "written", "passed"
-DIGESTS = 1 << 64  # digests of rows add up to that of a batch, and wrap around here
+REDRIVEN = "redriven"  # a field of the mark: all records re-driven before this offset have taken effect
+DIGESTS = 1 << 64  # the digests of rows are added up to the digest of a batch, modulo this number
 
 
 @dataclass(frozen=True)
 class LedgerRow:
-    """What became of the records of one partition so far: cumulative over the build, times in microseconds."""
+    """The number of one partition's records with one outcome, and the newest of them.
+
+    It is cumulative over the build. Times are in microseconds.
+    """
 
     topic: str
     partition: int
@@ -63,6 +73,10 @@ class LedgerRow:
     newest_log: int
     newest_event: int
     newest_offset: int
+    # Two hashes of every record, each combined over all records by exclusive or; then the first hash of the newest
+    # record.
+    content: tuple[int, int] = (0, 0)
+    newest_hash: int | None = None  # None: counted by a release that did not keep hashes yet
 
     @property
     def name(self) -> str:
@@ -70,16 +84,20 @@ class LedgerRow:
 
     @property
     def entry(self) -> str:
-        return f"{self.records}:{self.newest_log}:{self.newest_event}:{self.newest_offset}"
+        counts = (self.records, self.newest_log, self.newest_event, self.newest_offset)
+        hashes = () if self.newest_hash is None else (*self.content, self.newest_hash)
+        return ":".join(map(str, (*counts, *hashes)))
 
     @classmethod
     def parse(cls, name: str, entry: str) -> LedgerRow:
         place, outcome = name.rsplit(":", 1)
         topic, partition = place.rsplit("/", 1)
-        return cls(topic, int(partition), outcome, *map(int, entry.split(":")))
+        records, log, event, offset, *hashes = map(int, entry.split(":"))
+        counted = cls(topic, int(partition), outcome, records, log, event, offset)
+        return replace(counted, content=(hashes[0], hashes[1]), newest_hash=hashes[2]) if hashes else counted
 
     def after(self, before: LedgerRow | None) -> LedgerRow:
-        """This row of one batch, on top of the batches before it."""
+        """Add this row of one batch to the row of the batches before it."""
         if before is None:
             return self
         return replace(
@@ -88,19 +106,34 @@ class LedgerRow:
             newest_log=max(self.newest_log, before.newest_log),
             newest_event=max(self.newest_event, before.newest_event),
             newest_offset=max(self.newest_offset, before.newest_offset),
+            content=(self.content[0] ^ before.content[0], self.content[1] ^ before.content[1]),
+            newest_hash=max(self, before, key=attrgetter("newest_offset")).newest_hash,
         )
 
 
 def ledger_in(mark: Mapping[bytes, bytes]) -> tuple[int, list[LedgerRow]]:
-    """The last applied batch (-1 if none) and the ledger, of what a mark holds."""
+    """Return the last applied batch (-1 if none) and the ledger that a mark holds."""
     entries = {name.decode(): entry.decode() for name, entry in mark.items()}
     rows = [LedgerRow.parse(name, entry) for name, entry in entries.items() if ":" in name]
     return int(entries.get("batch", "-1")), rows
 
 
+def reached(ledger: Iterable[LedgerRow], origins: Iterable[Origin], now: int) -> int:
+    """Return the newest accepted event time, 0 if there is none. Reads of a view are made after this time.
+
+    For most topics the broker's clock bounds it. If a topic's producers stamp its log, a producer whose clock is ahead
+    would move every read of the view. So the event times of such a topic count only up to `now` (this machine's clock)
+    plus the tolerance for a clock that is ahead.
+    """
+    stamped = {origin.topic for origin in origins if origin.log_time == "producer"}
+    accepted = [row for row in ledger if row.outcome == ACCEPTED]
+    most = now + FUTURE_TOLERANCE
+    return max((min(r.newest_event, most) if r.topic in stamped else r.newest_event for r in accepted), default=0)
+
+
 @dataclass(frozen=True)
 class Names:
-    """Key names of one view in one namespace."""
+    """The key names of one view in one namespace."""
 
     namespace: str
     view: str
@@ -138,6 +171,9 @@ class Names:
     def mark(self, build: str) -> str:
         return f"lf:{self.namespace}:mark:{self.view}:{build}"
 
+    def calls(self, build: str) -> str:
+        return f"lf:{self.namespace}:calls:{self.view}:{build}"
+
     def row_prefix(self, build: str) -> str:
         return f"lf:{self.namespace}:row:{self.view}:{build}:"
 
@@ -151,7 +187,7 @@ def vector_name(namespace: str, vector: str) -> str:
 
 
 def manifest(build: Build) -> str:
-    """All that a reader needs to know of a build."""
+    """Return the manifest of a build: everything that a reader must know about it."""
     kind = "features" if isinstance(build.definition, Definition) else "latest"
     document = {"layout": LAYOUT, "build": build.id, "kind": kind, "definition": build.definition.as_json()}
     return json.dumps(document, sort_keys=True)
@@ -170,9 +206,10 @@ def definition_in(document: Mapping[str, Any]) -> Definition | Latest:
 
 
 def row_ttl_s(definition: Definition | Latest) -> int:
-    """After so long without a write a row holds nothing that a read would see; 0 keeps it for ever.
+    """Return the seconds without a write after which a row holds nothing that a read can see; 0 keeps it for ever.
 
-    An entity without events for the longest window, and the longest step (a day), holds nothing a window reaches.
+    For windowed features it is the longest window or ttl, plus the allowed lateness and the tolerance for future
+    events, plus the longest step (a day).
     """
     if isinstance(definition, Latest):
         return 0 if definition.ttl is None else -(-definition.ttl // SECOND)

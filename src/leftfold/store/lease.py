@@ -1,4 +1,4 @@
-"""One at a time, wherever it runs: a lease in the online store, which ends by itself if its holder dies."""
+"""A lease in the online store: one process at a time, on any machine. It expires by itself if its holder dies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from leftfold.errors import StoreError
 from leftfold.store.client import connect, reaching
 
 _SECONDS = 60
-# Only the holder's own: another one may have taken over a lease that had run out.
+# Changes the lease only if this holder still has it: another process may have taken over a lease that had expired.
 _IF_MINE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('{}', KEYS[1]{}) end return 0"
 _RENEW = _IF_MINE.format("expire", ", ARGV[2]")
 _RELEASE = _IF_MINE.format("del", "")
@@ -24,7 +24,7 @@ class Lease:
         self._client, self._key, self._holder = client, key, holder
 
     def check(self) -> None:
-        """Before each thing that only the holder may do."""
+        """Renew the lease, or raise if it is lost. Call it before each action that only the holder may do."""
         with reaching(self._client):
             if not self._client.eval(_RENEW, 1, self._key, self._holder, _SECONDS):
                 raise StoreError(
@@ -38,7 +38,10 @@ class Lease:
 
 @contextmanager
 def exclusive(url: str, namespace: str, what: str) -> Iterator[Lease]:
-    """Hold the lease on `what`; refused while another process holds it. One that died here is succeeded at once."""
+    """Hold the lease on `what`; raises while another process holds it.
+
+    If the holder ran on this machine and has died, its lease is taken over at once.
+    """
     key = f"lf:{namespace}:lease:{what}"
     holder = f"{socket.gethostname()}/{os.getpid()}/{_started(os.getpid())}"
     with connect(url) as client:
@@ -48,7 +51,7 @@ def exclusive(url: str, namespace: str, what: str) -> Iterator[Lease]:
                 found = (client.get(key) or b"").decode()
                 if not _died_here(found):
                     raise _held(what, found, int(client.ttl(key)))
-                # Of several who see the same dead holder, one replaces it.
+                # If several processes see the same dead holder, only one replaces it.
                 taken = client.eval(
                     "if redis.call('get', KEYS[1]) == ARGV[1] then "
                     "redis.call('set', KEYS[1], ARGV[2], 'EX', ARGV[3]) return 1 end return 0",
@@ -71,7 +74,10 @@ def _died_here(holder: str) -> bool:
 
 
 def _started(pid: int) -> str:
-    """When a process started, in the kernel's ticks: a process number is used again. Empty if it is gone."""
+    """Return when a process started, in the kernel's ticks; empty if the process is gone.
+
+    The start time is needed because process numbers are used again.
+    """
     try:
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
     except FileNotFoundError:

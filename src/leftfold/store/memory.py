@@ -1,4 +1,4 @@
-"""Of a Redis at hand: the memory in use, what rows cost beside their texts, and the server's time for a tile."""
+"""Measures a Redis: its memory in use, what rows cost in addition to their texts, and its time for scripts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import redis
 from leftfold.store.client import connect, reaching
 from leftfold.store.writer import write_rows
 
-# Redis packs short hashes and not long ones: numbers of fields on either side of any limit in use (128 and 512).
+# Redis packs short hashes and not long ones. These numbers of fields are on both sides of every limit in use (128 and
+# 512).
 _PACKED, _LOOSE = (48, 64, 80, 96, 112, 128), (640, 800, 1_000, 1_400)
 # A tile of 5 minutes, as a view with a few counts and sums would write it.
 _VALUE = "[5966{0:03},12{0:03},{0},17,123456]"
@@ -21,26 +22,29 @@ _TTL_S = 600
 
 @dataclass(frozen=True)
 class Memory:
-    entity: float  # of a row beside its name and tiles
-    tile: float  # beside its text, in a packed row
-    loose_tile: float  # ... and in one that is not
-    packed_tiles: int | None  # the server's limits of packing; None if it does not tell
+    entity: float  # bytes of a row in addition to its name and tiles
+    tile: float  # bytes of a tile in addition to its text, in a packed row
+    loose_tile: float  # the same in a row that is not packed
+    packed_tiles: int | None  # the server's limits of packing; None if it does not report them
     packed_value: int | None
 
 
 @dataclass(frozen=True)
 class MemoryInUse:
     used: int  # bytes
-    limit: int  # 0: as much as its machine has
-    policy: str  # what it does at the limit
+    limit: int  # 0: as much as the machine has
+    policy: str  # eviction policy: what Redis does at the limit
 
 
 def memory_in_use(url: str) -> MemoryInUse | None:
-    """None if the server does not tell. Its settings may be hidden; what INFO says of them mostly is not."""
+    """Return the server's memory in use and its limit; None if the server does not report them.
+
+    A server may hide its settings, but INFO mostly shows these.
+    """
     with connect(url) as client, reaching(client):
         try:
             told: dict[str, Any] = client.info("memory")
-        except redis.ResponseError:  # a command that this user may not run
+        except redis.ResponseError:  # this user may not run the command
             return None
     if not {"used_memory", "maxmemory", "maxmemory_policy"} <= told.keys():
         return None
@@ -48,7 +52,7 @@ def memory_in_use(url: str) -> MemoryInUse | None:
 
 
 def measured(url: str, namespace: str) -> Memory:
-    """Writes a few hundred rows under a namespace that is the caller's to remove."""
+    """Write a few hundred rows and measure their cost in memory. The caller must remove the namespace afterwards."""
     with connect(url) as client, reaching(client):
         one = _beside(client, url, namespace, 1)
         tile = sum((_beside(client, url, namespace, n) - one) / (n - 1) for n in _PACKED) / len(_PACKED)
@@ -59,11 +63,12 @@ def measured(url: str, namespace: str) -> Memory:
 
 
 def _beside(client: Any, url: str, namespace: str, tiles: int) -> float:
-    """Bytes of a row of so many tiles, less its name and its texts."""
+    """Return the bytes of a row with this many tiles, minus its name and its texts."""
     fields = [f"300:{slot}" for slot in range(tiles)]
     values = [_VALUE.format(slot) for slot in range(tiles)]
     names = [f"lf:{namespace}:row:memory:{tiles}-{number:06}" for number in range(_EACH)]
-    write_rows(url, [(name, fields, values) for name in names], _TTL_S)
+    rows = [(name, fields, values) for name in names]
+    write_rows(url, rows, _TTL_S, calls=f"lf:{namespace}:calls:memory")
     texts = sum(len(text) for text in (*fields, *values))
     used = [int(client.execute_command("MEMORY", "USAGE", name, "SAMPLES", 0)) for name in names]
     return sum(used) / len(used) - len(names[0]) - texts
@@ -78,7 +83,10 @@ def _limit(client: Any, setting: str) -> int | None:
 
 
 def script_seconds(url: str) -> float:
-    """How long this server has run scripts since it was started. It runs one at a time, and every write is one."""
+    """Return how many seconds this server has run scripts since it was started.
+
+    It runs one script at a time, and every write of rows is a script.
+    """
     with connect(url) as client, reaching(client):
         found = client.info("commandstats").get("cmdstat_evalsha", {})
         return float(found.get("usec", 0)) / 1e6

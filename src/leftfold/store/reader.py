@@ -1,7 +1,8 @@
-"""The fast read path: rows of views and vectors, by their builds' manifests.
+"""The fast read path: reads rows of views and vectors, by the manifests of their builds.
 
-Needs neither pyspark nor the declarations. One round trip while the active builds stay the same. What to ask and what
-to make of the answers is one piece of code (`_Exchange`); a thread and an event loop only differ in how they wait.
+It needs neither pyspark nor the declarations. A read takes one round trip while the active builds stay the same. An
+`Exchange` is the one piece of code that decides what to ask and how to use the answers. The versions for a thread and
+for an event loop differ only in how they wait.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from leftfold import clock
+from leftfold.declare.keys import key_values
+from leftfold.declare.rows import Provenance
 from leftfold.errors import DeclarationError, StoreError
 from leftfold.fold.definition import Definition
 from leftfold.fold.durations import SECOND
@@ -22,13 +25,11 @@ from leftfold.fold.expressions import from_micros
 from leftfold.fold.latest import Latest
 from leftfold.fold.values import entity_text
 from leftfold.fold.vector import VectorDefinition
-from leftfold.spec.keys import key_values
-from leftfold.spec.rows import Provenance
 from leftfold.store.client import AsyncClient, Client, HashRead, pack
 from leftfold.store.layout import ROW_FIELD, LedgerRow, Names, definition_in, ledger_in, vector_name
-from leftfold.store.tile_read import Held, Part, TileRead, not_kept
+from leftfold.store.tile_read import Held, TileRead, WindowedPart, not_kept
 
-Exchange = Generator[list[bytes], list[Any], Any]  # packed commands out, their replies in
+Exchange = Generator[list[bytes], list[Any], Any]  # yields packed commands, receives their replies
 _ROW = HashRead((ROW_FIELD,))
 _DAY = 86_400 * SECOND
 _TYPES: dict[str, tuple[type, ...]] = {"string": (str,), "int": (int,), "float": (float, int), "bool": (bool,)}
@@ -36,7 +37,7 @@ _TYPES: dict[str, tuple[type, ...]] = {"string": (str,), "int": (int,), "float":
 
 @dataclass(frozen=True)
 class Read:
-    """What was read of one row, before it is given a class."""
+    """The values of one row as they were read, before they become an instance of a class."""
 
     values: dict[str, Any]
     read_at: datetime
@@ -54,17 +55,17 @@ class Inside:
     build: str
     definition: Definition | Latest
     entity: str
-    batch: int  # the last one that was applied as a whole
+    batch: int  # the last batch that was applied completely
     ledger: list[LedgerRow]
     moment: int
-    exact: bool  # the moment is past: no tile may reach beyond it
+    exact: bool  # the moment is not after the newest event: no tile may reach beyond it
     held: dict[str, bytes]  # by field
-    still: bool  # False if a batch was being written, so that the row may hold part of it
+    still: bool  # False if a batch was being written: the row may then hold a part of it
 
 
 @dataclass(frozen=True)
 class _Published:
-    """A vector that was found by its name, and how to see whether it is still the same."""
+    """A vector that was found by its name, and the command that shows whether it is still the same."""
 
     definition: VectorDefinition
     document: bytes
@@ -73,7 +74,7 @@ class _Published:
 
 @dataclass
 class _Followed:
-    """The build of a view that this reader knows to be active."""
+    """The build of a view that this reader believes to be active."""
 
     build: str
     definition: Definition | Latest
@@ -83,7 +84,7 @@ class _Followed:
     _prepared: dict[int, TileRead] = field(default_factory=dict)
 
     def prepared(self, at: int, *, exact: bool) -> TileRead | None:
-        """What to fetch of a row; None where a row is one value."""
+        """Return which tiles to fetch of a row; None for a view that keeps only the latest row."""
         definition = self.definition
         if isinstance(definition, Latest):
             return None
@@ -114,12 +115,12 @@ class Reader:
         return rows
 
     def keys(self, name: str) -> dict[str, str]:
-        """What a read of a view or vector is given: each name and its kind."""
+        """Return the names and kinds of the arguments that a read of a view or vector takes."""
         found: dict[str, str] = self._run(self._given(name))
         return found
 
     def ledger(self, view: str) -> tuple[str, int, list[LedgerRow]] | None:
-        """The active build of a view, its last applied batch and what became of its records; None if never built."""
+        """Return a view's active build, its last applied batch and its ledger; None if the view was never built."""
         names = Names(self._namespace, view)
         (active,) = self._client.execute([pack("GET", names.active)])
         if active is None:
@@ -129,7 +130,7 @@ class Reader:
         return active.decode(), *ledger_in(pairs)
 
     def inside(self, view: str, given: Mapping[str, Any], at: int | None) -> Inside:
-        """One row with all that its values are made of, and what was applied when it was read."""
+        """Return one row with everything that its values are made of, and what was applied when it was read."""
         followed: _Followed = self._run(self._follow(view))
         now = clock.now_us()
         moment, exact = now if at is None else at, False
@@ -137,7 +138,8 @@ class Reader:
             _check_past([followed], moment, now)
         entity = entity_text(key_values(view, followed.definition.keys, given))
         mark = pack("HGETALL", followed.names.mark(followed.build))
-        # The mark is written after a batch's rows: the same before and after the row, it says what the row holds.
+        # The mark is written after a batch's rows. If it is the same before and after reading the row, it says what the
+        # row holds.
         answers = self._client.execute([mark, pack("HGETALL", followed.row_prefix + entity), mark])
         before, row, after = (dict(zip(pairs[0::2], pairs[1::2], strict=True)) for pairs in answers)
         newest = int(after.get(b"newest", b"0"))
@@ -165,7 +167,7 @@ class Reader:
     async def aread(
         self, target: str | VectorDefinition, asked: Sequence[Mapping[str, Any]], at: int | None
     ) -> list[Read]:
-        loop = get_running_loop()  # a connection belongs to the loop it was made in
+        loop = get_running_loop()  # a connection belongs to the loop in which it was made
         client = self._async_clients.get(loop) or self._async_clients.setdefault(loop, AsyncClient(self._url))
         exchange = self._rows(target, asked, at)
         replies: list[Any] | None = None
@@ -194,7 +196,7 @@ class Reader:
         while True:
             fetch = _Fetch(vector, followed, asked, moment, exact=exact, again=named.again if named else None)
             fetch.replies = yield fetch.commands
-            if named is not None and fetch.published != named.document:  # the vector was published anew
+            if named is not None and fetch.published != named.document:  # the vector was published again
                 del self._vectors[named.definition.name]
                 return (yield from self._rows(target, asked, at))
             if stale := fetch.stale:
@@ -202,14 +204,14 @@ class Reader:
                     followed[view] = yield from self._follow(view)
             elif exact or fetch.newest < moment:
                 return fetch.rows()
-            elif at is None:  # events stamped ahead of this clock: answer for when all of them are past
+            elif at is None:  # some events are ahead of this clock: answer for the moment after the newest
                 moment = fetch.newest + 1
             else:
                 _check_edge(followed.values(), moment)
                 exact = True
 
     def _find(self, name: str) -> Exchange:
-        """A name that is not known yet: of a vector, or else of a view."""
+        """Look up a name that is not known yet. Returns the vector; None if it is not a vector, but maybe a view."""
         again = pack("GET", vector_name(self._namespace, name))
         (document,) = yield [again]
         if document is None:
@@ -246,7 +248,7 @@ class Reader:
 
 
 class _Fetch:
-    """One round trip: what is asked of the store, and what the answers mean."""
+    """One round trip: what to ask of the store, and what the answers mean."""
 
     replies: list[Any]
 
@@ -283,7 +285,7 @@ class _Fetch:
 
     @property
     def stale(self) -> list[str]:
-        """Views of which another build is active by now."""
+        """The views that now have another active build."""
         active = self.replies[0 : self._headings : 2]
         return [
             view
@@ -318,7 +320,7 @@ class _Fetch:
 def _split(
     vector: VectorDefinition | None, followed: Mapping[str, _Followed], given: Mapping[str, Any]
 ) -> dict[str, str]:
-    """The entity that is wanted of each view."""
+    """Return the entity to read from each view."""
     if vector is None:
         ((view, only),) = followed.items()
         return {view: entity_text(key_values(view, only.definition.keys, given))}
@@ -356,16 +358,18 @@ def _split(
     return entities
 
 
-def _values(followed: _Followed, plan: TileRead | None, held: Held, at: int) -> Part:
+def _values(followed: _Followed, plan: TileRead | None, held: Held, at: int) -> WindowedPart:
     definition = followed.definition
     if plan is not None:
         return plan.values(held, at)
     assert isinstance(definition, Latest)
     _, batch, *row = (0, -1) if held[0] is None else json.loads(held[0])
-    return Part(definition.row(row or None), bool(row), batch)
+    return WindowedPart(definition.row(row or None), bool(row), batch)
 
 
-def _gathered(vector: VectorDefinition | None, given: Mapping[str, Any], parts: Mapping[str, Part]) -> dict[str, Any]:
+def _gathered(
+    vector: VectorDefinition | None, given: Mapping[str, Any], parts: Mapping[str, WindowedPart]
+) -> dict[str, Any]:
     if vector is None:
         (only,) = parts.values()
         return only.values
@@ -389,17 +393,17 @@ def not_built(view: str, feature: str) -> StoreError:
 
 
 def _check_past(followed: Iterable[_Followed], at: int, now: int) -> None:
-    """A moment that is past, whatever the store holds."""
+    """Raise if a past moment cannot be read, whatever the store holds."""
     for follow in followed:
         definition = follow.definition
         if isinstance(definition, Latest):
             raise _only_newest(definition, at)
-        if at < now - _DAY:  # a row that was silent for so long may be gone, and would read as empty
+        if at < now - _DAY:  # a row without writes for so long may be gone, and would read as empty
             raise not_kept(definition, at, "it is more than a day ago")
 
 
 def _check_edge(followed: Iterable[_Followed], at: int) -> None:
-    """A moment no later than the newest event."""
+    """Raise if a moment that is not after the newest event cannot be read."""
     for follow in followed:
         definition = follow.definition
         if isinstance(definition, Latest):

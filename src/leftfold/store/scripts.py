@@ -1,82 +1,164 @@
-"""The scripts that make a batch's effect exactly one: each runs atomically inside the store."""
+"""The scripts that make a batch take effect exactly once. Each runs atomically inside the store."""
 
 from __future__ import annotations
 
-# A tile is replaced only by a later tile of its slot, or by itself under a batch that is not older. All tiles of an
-# entity in one batch arrive in one call, so a reader sees none of them or all.
-# A row that is a deletion (a value without partials) goes a day later: by then no older write is on its way.
-# KEYS: rows. ARGV: ttl in seconds (0: none), then for each row: how many tiles, and "field", "[index,batch,…" for each.
+# A tile is replaced only by a later tile of its slot, or by the same tile from a batch that is not older. All tiles of
+# an entity in one batch arrive in one call, so a reader sees none of them or all. Positions are compared as text: Lua's
+# numbers are doubles, which are exact only up to 2^53.
+# A row's expiry is changed only together with the row. A deleted row (a value without partials) expires a day later: by
+# then no older write can still arrive.
+# Each call of a writer is counted. If a call does not find all earlier calls counted, the store went back in time. Then
+# this call writes nothing, and neither do the calls after it, so that the script that moves the mark finds too few
+# calls.
+# KEYS: calls, rows. ARGV: writer, the number of this call, ttl in seconds (0: none), then for each row: how many tiles,
+# and "field", "[index,batch,…" for each.
 WRITE_ROWS = """
-local function head(value)
-  local index, batch = string.match(value, '^%[(%-?%d+),(%d+)')
-  return tonumber(index), tonumber(batch)
+local calls = tonumber(redis.call('HGET', KEYS[1], ARGV[1]) or '0')
+local call = tonumber(ARGV[2])
+if calls < call - 1 then return 0 end
+local function is_less(one, other)
+  if one == other then return false end
+  local negative, is_other = string.byte(one) == 45, string.byte(other) == 45
+  if negative ~= is_other then return negative end
+  if negative then one, other = other, one end
+  if #one ~= #other then return #one < #other end
+  return one < other
 end
-local ttl, a, written = ARGV[1], 2, 0
-for _, key in ipairs(KEYS) do
+local ttl, a, written = ARGV[3], 4, 0
+for k = 2, #KEYS do
+  local key = KEYS[k]
   local n = tonumber(ARGV[a])
   a = a + 1
+  local changed = false
   for first = 1, n, 1000 do -- unpack() is limited to about 8,000 values
     local last = math.min(first + 999, n)
     local names = {}
     for j = first, last do names[#names + 1] = ARGV[a + 2 * (j - 1)] end
     local held = redis.call('HMGET', key, unpack(names))
-    local fresh, pairs_ = {}, {}
+    local fresh, before, pairs_ = {}, {}, {}
     for j, name in ipairs(names) do
       local value = ARGV[a + 2 * (first + j - 2) + 1]
       local old = fresh[name] or held[j]
-      local replace = not old
-      if old then
-        local old_index, old_batch = head(old)
-        local index, batch = head(value)
-        replace = index > old_index or (index == old_index and batch >= old_batch)
+      local takes = not old or old == value
+      if not takes then
+        local old_index, old_batch = string.match(old, '^%[(%-?%d+),(%d+)')
+        local index, batch = string.match(value, '^%[(%-?%d+),(%d+)')
+        takes = index == old_index and not is_less(batch, old_batch) or is_less(old_index, index)
       end
-      if replace then fresh[name] = value end
+      if takes then
+        fresh[name] = value
+        if old then before[name] = held[j] end
+      end
     end
     for name, value in pairs(fresh) do
-      pairs_[#pairs_ + 1] = name
-      pairs_[#pairs_ + 1] = value
+      written = written + 1
+      if value ~= before[name] then -- else it was written before, and its expiry with it
+        pairs_[#pairs_ + 1] = name
+        pairs_[#pairs_ + 1] = value
+      end
     end
     if #pairs_ > 0 then
       redis.call('HSET', key, unpack(pairs_))
-      written = written + #pairs_ / 2
+      changed = true
     end
   end
-  if n == 1 and string.find(ARGV[a + 1], '^%[%-?%d+,%d+%]$') then
-    redis.call('EXPIRE', key, 86400)
-  elseif ttl == '0' then
-    redis.call('PERSIST', key)
-  else
-    redis.call('EXPIRE', key, ttl)
+  if changed then
+    if n == 1 and string.find(ARGV[a + 1], '^%[%-?%d+,%d+%]$') then
+      redis.call('EXPIRE', key, 86400)
+    elseif ttl == '0' then
+      redis.call('PERSIST', key)
+    else
+      redis.call('EXPIRE', key, ttl)
+    end
   end
   a = a + 2 * n
 end
+if calls < call then redis.call('HSET', KEYS[1], ARGV[1], ARGV[2]) end -- else it was sent again, its answer was lost
 return written
 """
 
-# Moves a build's mark from batch N-1 to N, together with the ledger of that batch. Anything else found there means
-# that the store is not where the checkpoint thinks it is; the mark is then left alone and its batch returned.
-# KEYS: mark. ARGV: N, newest event time, then "partition:outcome" and its ledger entry for each.
-MOVE_MARK = """
-local batch = tonumber(ARGV[1])
-local found = tonumber(redis.call('HGET', KEYS[1], 'batch') or '-1')
-if found ~= batch and found ~= batch - 1 then return found end
-local newest = tonumber(redis.call('HGET', KEYS[1], 'newest') or '0')
-redis.call('HSET', KEYS[1], 'batch', ARGV[1])
-if tonumber(ARGV[2]) > newest then redis.call('HSET', KEYS[1], 'newest', ARGV[2]) end
-for a = 3, #ARGV, 2 do redis.call('HSET', KEYS[1], ARGV[a], ARGV[a + 1]) end
-return batch
+# Before a batch: reads the store's position, and deletes calls that were counted for an earlier attempt, which are of
+# no use.
+# KEYS: mark, calls. ARGV: N. Returns the batch of the mark, and up to where records were re-driven.
+BEGIN_BATCH = """
+local found = redis.call('HMGET', KEYS[1], 'batch', 'redriven')
+local batch = tonumber(found[1] or '-1')
+if batch == tonumber(ARGV[1]) or batch == tonumber(ARGV[1]) - 1 then redis.call('DEL', KEYS[2]) end
+return {batch, tonumber(found[2] or '0')}
 """
 
-# Prepares a mark that is behind for MOVE_MARK: a repaired store stands just before the batch that it was repaired to.
-# KEYS: mark. ARGV: N.
-SET_BACK_MARK = """
-local found = tonumber(redis.call('HGET', KEYS[1], 'batch') or '-1')
-if found < tonumber(ARGV[1]) then
-  redis.call('DEL', KEYS[1])
-  redis.call('HSET', KEYS[1], 'batch', tonumber(ARGV[1]) - 1)
+# True if every call of these writers is counted. Redis goes back in time as a whole (a dump, a replica, its log up to
+# some write), or it is emptied. So if the last call of a writer is counted, all its rows are there.
+_ALL_COUNTED = """
+local function all_counted(first, writers)
+  for a = first, first + 2 * writers - 1, 2 do
+    if redis.call('HGET', KEYS[2], ARGV[a]) ~= ARGV[a + 1] then return false end
+  end
+  return true
 end
-return found
 """
+
+# Moves a build's mark from batch N-1 to N, together with the ledger of that batch. Any other position means that the
+# store is not where the checkpoint expects it. Then the mark is not changed, and the script returns the mark's batch
+# and what is missing. A batch that is already marked has all its rows. After a repair, the mark is written again from
+# any batch before N.
+# KEYS: mark, calls, manifest. ARGV: N, "next" or "repaired", how far records were re-driven, history ('' if the build
+# has none), newest event time, number of writers, then each writer and its calls, then "topic/partition:outcome" and
+# its ledger entry for each.
+MOVE_MARK = (
+    _ALL_COUNTED
+    + """
+local batch, repaired, writers = tonumber(ARGV[1]), ARGV[2] == 'repaired', tonumber(ARGV[6])
+local found = redis.call('HMGET', KEYS[1], 'batch', 'redriven', 'history', 'newest')
+local held, newest = tonumber(found[1] or '-1'), tonumber(found[4] or '0')
+if held > batch or (held < batch - 1 and not repaired) then return {held, ''} end
+if held < batch and not all_counted(7, writers) then return {held, 'rows'} end
+if repaired then
+  redis.call('DEL', KEYS[1])
+  redis.call('HSET', KEYS[1], 'redriven', ARGV[3])
+  newest = 0
+else
+  if tonumber(found[2] or '0') < tonumber(ARGV[3]) then return {held, 'redriven'} end
+  if ARGV[4] ~= '' and not found[3] then return {held, 'history'} end
+  if redis.call('EXISTS', KEYS[3]) == 0 then return {held, 'manifest'} end
+end
+redis.call('HSET', KEYS[1], 'batch', ARGV[1])
+if ARGV[4] ~= '' then redis.call('HSET', KEYS[1], 'history', ARGV[4]) end
+if tonumber(ARGV[5]) > newest then redis.call('HSET', KEYS[1], 'newest', ARGV[5]) end
+for a = 7 + 2 * writers, #ARGV, 2 do redis.call('HSET', KEYS[1], ARGV[a], ARGV[a + 1]) end
+redis.call('DEL', KEYS[2])
+return {batch, ''}
+"""
+)
+
+# After the rows that re-driven records changed are written: moves the re-driven offset, if everything before it is
+# there.
+# KEYS: mark, calls. ARGV: N, re-driven before, re-driven now, number of writers, then each writer and its calls.
+MOVE_REDRIVEN = (
+    _ALL_COUNTED
+    + """
+local found = redis.call('HMGET', KEYS[1], 'batch', 'redriven')
+local batch = tonumber(found[1] or '-1')
+if batch > tonumber(ARGV[1]) then return {batch, ''} end
+if batch < tonumber(ARGV[1]) or tonumber(found[2] or '0') < tonumber(ARGV[2]) then return {batch, 'redriven'} end
+if not all_counted(5, tonumber(ARGV[4])) then return {batch, 'rows'} end
+redis.call('HSET', KEYS[1], 'redriven', ARGV[3])
+redis.call('DEL', KEYS[2])
+return {batch, ''}
+"""
+)
+
+# After the rows that a scan of history made are written: records this in the mark.
+# KEYS: mark, calls. ARGV: history, number of writers, then each writer and its calls.
+TELL_HISTORY = (
+    _ALL_COUNTED
+    + """
+if not all_counted(3, tonumber(ARGV[2])) then return {-1, 'scanned'} end
+redis.call('HSET', KEYS[1], 'history', ARGV[1])
+redis.call('DEL', KEYS[2])
+return {0, ''}
+"""
+)
 
 # Publishes a manifest. A view's first build is followed at once, unless it waits to be promoted.
 # KEYS: manifest, active, held, builds. ARGV: build, manifest.
@@ -87,7 +169,7 @@ if redis.call('SISMEMBER', KEYS[3], ARGV[1]) == 0 then redis.call('SETNX', KEYS[
 return 1
 """
 
-# A build that has caught up takes the readers over, unless a person decides that. The one that they leave is kept.
+# A build that has caught up takes over the readers, unless a user decides that. The build that they leave is kept.
 # KEYS: active, held, previous, left. ARGV: build, kept until.
 ACTIVATE = """
 if redis.call('SISMEMBER', KEYS[2], ARGV[1]) == 1 then return 0 end
@@ -102,8 +184,9 @@ redis.call('SET', KEYS[1], ARGV[1])
 return 1
 """
 
-# A new build waits to be promoted. One that was promoted, left or put behind another since stays what it is.
-# KEYS: staged, held, builds, active. ARGV: build, 1 to stage it anew whatever it was.
+# A new build waits to be promoted. A build that was held before (promoted and left, or replaced by another staged
+# build) keeps its state. A build that readers follow is never staged.
+# KEYS: staged, held, builds, active. ARGV: build, 1 to stage it again even if it was held before.
 STAGE = """
 redis.call('SADD', KEYS[3], ARGV[1])
 if redis.call('GET', KEYS[4]) == ARGV[1] then return 0 end
@@ -112,8 +195,8 @@ redis.call('SET', KEYS[1], ARGV[1])
 return 1
 """
 
-# Readers move to the staged build, and the one that they leave is kept: all of it, or nothing if another build is
-# staged or followed by now.
+# Readers move to the staged build, and the build that they leave is kept. If another build is staged or followed by
+# now, nothing happens.
 # KEYS: active, staged, previous, held, left. ARGV: the staged build, the followed one ('' if none), kept until.
 PROMOTE = """
 local active = redis.call('GET', KEYS[1]) or ''
@@ -131,7 +214,7 @@ redis.call('DEL', KEYS[2])
 return 1
 """
 
-# Readers move back to the build that they left, and the one that they leave is staged again.
+# Readers move back to the build that they left, and the build that they leave now is staged again.
 # KEYS: active, staged, previous, held, left. ARGV: the build to go back to, the followed one.
 ROLL_BACK = """
 if redis.call('HGET', KEYS[3], 'build') ~= ARGV[1] or redis.call('GET', KEYS[1]) ~= ARGV[2] then return 0 end
@@ -144,16 +227,16 @@ redis.call('HDEL', KEYS[5], ARGV[1])
 return 1
 """
 
-# Takes a build's name and position away, so that nobody can follow it any more, unless it is needed: followed, staged,
-# kept or run by a process. Its rows can then be removed at leisure.
-# KEYS: active, staged, previous, left, running, manifest, mark. ARGV: build, now.
+# Removes a build's manifest and mark, so that nobody can follow it any more, unless the build is needed: followed,
+# staged, kept or run by a process. Its rows can then be removed without haste.
+# KEYS: active, staged, previous, left, running, manifest, mark, calls. ARGV: build, now.
 FORGET = """
 if redis.call('GET', KEYS[1]) == ARGV[1] then return 'followed' end
 if redis.call('GET', KEYS[2]) == ARGV[1] then return 'staged' end
 if redis.call('EXISTS', KEYS[5]) == 1 then return 'running' end
 if tonumber(redis.call('HGET', KEYS[4], ARGV[1]) or '0') > tonumber(ARGV[2]) then return 'kept' end
 if redis.call('HGET', KEYS[3], 'build') == ARGV[1] then redis.call('DEL', KEYS[3]) end
-redis.call('DEL', KEYS[6], KEYS[7])
+redis.call('DEL', KEYS[6], KEYS[7], KEYS[8])
 redis.call('HDEL', KEYS[4], ARGV[1])
 return ''
 """

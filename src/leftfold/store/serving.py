@@ -1,19 +1,19 @@
-"""Rows as people hold them: an instance of the class they asked with, or a row with the names that the store knows."""
+"""Rows for users: an instance of the class that was asked for, or a row with the feature names that the store knows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from leftfold.declare.free import View
+from leftfold.declare.rows import R, Row, make_row
+from leftfold.declare.vector import Vector
 from leftfold.fold.vector import VectorDefinition
-from leftfold.spec.free import View
-from leftfold.spec.rows import R, Row, make_row
-from leftfold.spec.vector import Vector
 from leftfold.store.reader import Read, not_built
 
 
 class NamedRow(Row):
-    """A row read by a view's name: each feature an attribute."""
+    """A row that was read by a view's name. Each feature is an attribute."""
 
     @property
     def values(self) -> dict[str, Any]:
@@ -25,7 +25,7 @@ class NamedRow(Row):
         return str(self.__dict__["_named"])
 
     def __getattr__(self, name: str) -> Any:
-        if "_values" not in self.__dict__ or name.startswith("_"):  # copy and pickle ask before there is anything
+        if "_values" not in self.__dict__ or name.startswith("_"):  # copy and pickle ask before it is set
             raise AttributeError(name)
         if name in self.__dict__["_values"]:
             return self.__dict__["_values"][name]

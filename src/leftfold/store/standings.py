@@ -1,4 +1,7 @@
-"""Which builds of a view readers follow, could follow and did follow; and moving them, in one step or not at all."""
+"""The builds of a view that readers follow, could follow and did follow; and moving readers between them.
+
+A move happens in one step or not at all.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,12 @@ from leftfold.store.scripts import PROMOTE, ROLL_BACK
 @dataclass(frozen=True)
 class Previous:
     build: str
-    until: int  # µs; it is kept as long
+    until: int  # the build is kept until then, µs
 
 
 @dataclass(frozen=True)
 class Standing:
-    """The builds of one view."""
+    """The builds of one view: the one that readers follow, the staged one, and the one that they left last."""
 
     view: str
     followed: str | None
@@ -33,7 +36,7 @@ class Standing:
 
 
 class Standings:
-    """All views of one namespace."""
+    """The standings of all views of one namespace."""
 
     def __init__(self, url: str, namespace: str) -> None:
         self._client = connect(url)
@@ -42,7 +45,7 @@ class Standings:
     def of(self, view: str) -> Standing:
         names = self._names(view)
         with reaching(self._client):
-            pipeline = self._client.pipeline(transaction=True)  # as they are at one moment
+            pipeline = self._client.pipeline(transaction=True)  # a transaction: all values are from one moment
             pipeline.get(names.active)
             pipeline.get(names.staged)
             pipeline.hgetall(names.previous)
@@ -51,12 +54,12 @@ class Standings:
         return Standing(view, active and active.decode(), staged and staged.decode(), previous)
 
     def position(self, view: str, build: str) -> tuple[int, list[LedgerRow]]:
-        """The last batch of a build that the store has, -1 if none, and what became of its records."""
+        """Return a build's last batch in the store, -1 if none, and its ledger."""
         with reaching(self._client):
             return ledger_in(self._client.hgetall(self._names(view).mark(build)))
 
     def waiting_for(self, view: str, build: str) -> str | None:
-        """Why a build cannot be read yet, whatever its position; None if it can."""
+        """Return why a build cannot be read yet, whatever its position; None if it can be read."""
         names = self._names(view)
         with reaching(self._client):
             pipeline = self._client.pipeline(transaction=True)
@@ -73,7 +76,10 @@ class Standings:
         return found
 
     def promote(self, found: Standing, *, keep: int) -> Standing:
-        """Readers move to the staged build; the one they leave is kept for `keep` µs. Refused if anything moved."""
+        """Move readers to the staged build, and keep the build that they leave for `keep` µs.
+
+        Raises if the followed or the staged build is no longer the one in `found`.
+        """
         names, until = self._names(found.view), clock.now_us() + keep
         keys = (names.active, names.staged, names.previous, names.held, names.left)
         with reaching(self._client):
@@ -84,7 +90,10 @@ class Standings:
         return Standing(found.view, found.staged, None, left)
 
     def roll_back(self, found: Standing) -> Standing:
-        """Readers move back to the build they left last; the one they leave now is staged again."""
+        """Move readers back to the build that they left last. The build that they leave now is staged again.
+
+        Raises if the followed or the previous build is no longer the one in `found`.
+        """
         names = self._names(found.view)
         keys = (names.active, names.staged, names.previous, names.held, names.left)
         assert found.previous is not None

@@ -1,7 +1,7 @@
-"""What a read of windowed features fetches, and the values that it merges from what it gets.
+"""Decides which tiles a read of windowed features fetches, and merges them into the values.
 
-The fields to fetch depend on the moment only by its tile of the finest step, so they are prepared once for that and
-used for every entity.
+The fields to fetch depend on the moment only through its tile of the finest step. So they are prepared once for that
+tile and used for every entity.
 """
 
 from __future__ import annotations
@@ -24,26 +24,30 @@ Held = Sequence[bytes | None]
 
 
 @dataclass(frozen=True)
-class Part:
-    """What one row of one view holds."""
+class WindowedPart:
+    """The values of one row of one view."""
 
     values: dict[str, Any]
-    found: bool  # anything happened in any of its windows
-    batch: int  # the last one that wrote what was read; -1 if nothing was there
+    found: bool  # True if there was an event in any of its windows, or a lifetime value is alive
+    batch: int  # the last batch that wrote any of it; -1 if there was nothing
 
 
 @dataclass(frozen=True)
 class _Cover:
-    """The tiles of a span, as places among all that are fetched, in order of time."""
+    """The tiles of a span, in order of time, as indexes into the list of all fetched tiles."""
 
     span: Span
     places: list[int]
     columns: list[int]
-    within: Span | None  # a shorter window whose tiles follow on these, and are merged already
+    within: Span | None  # a shorter window whose tiles come after these, and are already merged
 
     @classmethod
     def of(cls, span: Span, places: list[int], columns: set[int], before: Sequence[_Cover]) -> _Cover:
-        """Windows of one step end in the same tiles, so the longer one goes on where the shorter one began."""
+        """Make the cover of a span, and reuse the cover of the shorter window before it if possible.
+
+        Windows of one step end in the same tiles. So the longer window needs only the tiles before the shorter one's
+        first.
+        """
         inner = before[-1] if before else None
         reach = [] if inner is None else inner.all_places(before)
         if inner is None or not reach or places[-len(reach) :] != reach or not columns <= set(inner.columns):
@@ -56,9 +60,9 @@ class _Cover:
 
 
 class TileRead:
-    """One definition at one moment, or at any from `at` to `until`.
+    """A prepared read of one definition, at one moment or at any moment from `at` to `until`.
 
-    `exact`: a moment before the newest event, so no tile may reach past it.
+    `exact` is for a moment that is not after the newest event: then no tile may reach past the moment.
     """
 
     def __init__(self, definition: Definition, at: int, until: int, *, exact: bool) -> None:
@@ -84,19 +88,19 @@ class TileRead:
         self.fields = HashRead(self.names)
 
     def tiles_of(self, span: Span) -> list[Tile]:
-        """The tiles that a window is merged from; none for what has no window."""
+        """Return the tiles from which a window is merged; empty for a span without a window."""
         mine = [cover for cover in self._covers if cover.span == span]
         return [self.tiles[i] for cover in mine for i in cover.all_places(self._covers)]
 
-    def values(self, held: Held, at: int) -> Part:
-        """The features at `at`, of what the store holds."""
+    def values(self, held: Held, at: int) -> WindowedPart:
+        """Return the features at `at`, computed from what the store holds."""
         definition, indexes = self._definition, self._indexes
         present = [i for i, value in enumerate(held) if value is not None]
         decoded: list[list[Any]] = json.loads(b"[%b]" % b",".join([value for value in held if value is not None]))
         lifetime = decoded.pop() if definition.lifetime and held[-1] is not None else None
         if self._exact:
             self._refuse_gone(present, decoded, at)
-        # A slot may still hold an older tile: that one lies outside every window by now.
+        # A slot may still hold an older tile. That tile is outside of every window by now.
         tiles = {i: row for i, row in zip(present, decoded, strict=False) if row[0] == indexes[i]}
         merged: dict[tuple[Span, int], Any] = {}
         batch = -1
@@ -119,7 +123,7 @@ class TileRead:
             for number in numbers:
                 partials = (lifetime[2 + number],) if lifetime is not None and alive else ()
                 merged[span, number] = columns.merge(definition.columns[number], partials)
-        return Part(definition.finals(merged), found, batch)
+        return WindowedPart(definition.finals(merged), found, batch)
 
     def _refuse_gone(self, present: list[int], decoded: list[list[Any]], at: int) -> None:
         if any(row[0] > self._indexes[i] for i, row in zip(present, decoded, strict=False)):

@@ -1,9 +1,11 @@
-"""Writes of a batch: rows from executors, the mark from the driver."""
+"""Writes a batch to the store: executors write the rows, the driver writes the mark."""
 
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from leftfold import clock
 from leftfold.errors import StoreError
@@ -11,37 +13,72 @@ from leftfold.fold.durations import SECOND
 from leftfold.fold.vector import VectorDefinition
 from leftfold.store.client import connect, reaching
 from leftfold.store.layout import (
-    ACCEPTED,
-    HISTORY,
-    PASSED,
+    REDRIVEN,
     WRITTEN,
     Build,
     LedgerRow,
     Names,
     ledger_in,
     manifest,
+    reached,
     vector_name,
 )
-from leftfold.store.scripts import ACTIVATE, ANNOUNCE, MOVE_MARK, SET_BACK_MARK, STAGE, WRITE_ROWS
+from leftfold.store.scripts import (
+    ACTIVATE,
+    ANNOUNCE,
+    BEGIN_BATCH,
+    MOVE_MARK,
+    MOVE_REDRIVEN,
+    STAGE,
+    TELL_HISTORY,
+    WRITE_ROWS,
+)
 
-# Tiles per script call: long enough to be rid of the round trip, short enough (about a millisecond) not to be felt by
-# readers, who wait while a script runs.
+# Tiles per script call: many enough that the round trip hardly counts, few enough (about a millisecond) that readers,
+# who wait while a script runs, do not notice.
 TILES_PER_CALL = 500
 CALLS_PER_ROUND_TRIP = 16
-# How long a build is kept that readers were moved away from, unless a person says otherwise: a day to notice.
+# How long a build is kept after readers were moved away from it, unless a user says otherwise: a day to notice a
+# problem.
 KEPT = 86_400 * SECOND
-# How long a build counts as running after its process last said so, which it does every few seconds.
+# How long a build counts as running after its process last said so. The process says so every few seconds.
 RUNNING_S = 120
 
 
-def write_rows(url: str, rows: Iterable[tuple[str, Sequence[str], Sequence[str]]], ttl_s: int) -> int:
-    """Write (key, fields, values) of each row; returns how many tiles took effect. Runs on executors."""
+@dataclass(frozen=True)
+class Calls:
+    """The number of calls that one writer has sent.
+
+    If the store has counted fewer calls of this writer, it has lost rows of it.
+    """
+
+    writer: str
+    count: int
+
+
+def write_rows(
+    url: str, rows: Iterable[tuple[str, Sequence[str], Sequence[str]]], ttl_s: int, *, calls: str
+) -> tuple[int, Calls]:
+    """Write (key, fields, values) of each row. Runs on executors.
+
+    Returns how many tiles took effect, and the calls that the store has counted under the key `calls`. The store's
+    answer does not prove that the rows are still there when the batch is over. So the step that moves the mark compares
+    the count.
+    """
     with connect(url) as client:
         script = client.script_load(WRITE_ROWS)
         pipeline = client.pipeline(transaction=False)
-        written = pending = tiles = 0
+        writer = uuid.uuid4().hex
+        written = count = pending = tiles = 0
         keys: list[str] = []
-        arguments: list[str | int] = [ttl_s]
+        arguments: list[str | int] = []
+
+        def call() -> None:
+            nonlocal keys, arguments, tiles, count, pending
+            count, pending = count + 1, pending + 1
+            pipeline.evalsha(script, 1 + len(keys), calls, *keys, writer, count, ttl_s, *arguments)
+            keys, arguments, tiles = [], [], 0
+
         for key, fields, values in rows:
             keys.append(key)
             arguments.append(len(fields))
@@ -49,25 +86,24 @@ def write_rows(url: str, rows: Iterable[tuple[str, Sequence[str], Sequence[str]]
                 arguments.extend(pair)
             tiles += len(fields)
             if tiles >= TILES_PER_CALL:
-                pipeline.evalsha(script, len(keys), *keys, *arguments)
-                keys, arguments, tiles, pending = [], [ttl_s], 0, pending + 1
+                call()
                 if pending == CALLS_PER_ROUND_TRIP:
                     written += sum(pipeline.execute())
                     pending = 0
         if keys:
-            pipeline.evalsha(script, len(keys), *keys, *arguments)
-        return int(written + sum(pipeline.execute()))
+            call()
+        return int(written + sum(pipeline.execute())), Calls(writer, count)
 
 
 def publish_vectors(url: str, namespace: str, vectors: Iterable[VectorDefinition]) -> None:
-    """So that a reader needs no declarations."""
+    """Publish the definitions of vectors, so that a reader needs no declarations."""
     with connect(url) as client, reaching(client):
         for vector in vectors:
             client.set(vector_name(namespace, vector.name), json.dumps(vector.as_json()))
 
 
 class BuildWriter:
-    """The driver's hand on one build: its manifest, its mark, and which build readers follow."""
+    """The driver's access to one build: its manifest, its mark, and which build readers follow."""
 
     def __init__(self, url: str, namespace: str, build: Build) -> None:
         self._client = connect(url)
@@ -75,24 +111,32 @@ class BuildWriter:
         self._mark = self._names.mark(build.id)
         self._build = build
         self.row_prefix = self._names.row_prefix(build.id)
+        self.calls = self._names.calls(build.id)
 
     def announce(self) -> None:
-        """Publish the manifest. A view's first build is followed at once; a later one waits for `activate`."""
+        """Publish the manifest.
+
+        A view's first build is followed at once, unless it is held for `promote`. A later build waits for `activate`.
+        """
         names, build = self._names, self._build.id
         keys = (names.manifest(build), names.active, names.held, names.builds)
         with reaching(self._client):
             self._client.eval(ANNOUNCE, len(keys), *keys, build, manifest(self._build))
 
     def activate(self) -> bool:
-        """Make readers follow this build, unless `promote` is to do that. Says whether they do."""
+        """Make readers follow this build, unless it is held for `promote`. Returns whether they follow it.
+
+        A build is held if it was staged, or if readers were moved away from it.
+        """
         keys = (self._names.active, self._names.held, self._names.previous, self._names.left)
         with reaching(self._client):
             return bool(self._client.eval(ACTIVATE, len(keys), *keys, self._build.id, clock.now_us() + KEPT))
 
     def stage(self, *, anew: bool = False) -> None:
-        """From here on this build waits for `promote`; another one that waited is abandoned.
+        """Make this build wait for `promote`. Another build that waited is no longer staged.
 
-        A build that was staged before stays what it became since, unless it is staged `anew`.
+        A build that was staged or held before keeps its present state, unless it is staged `anew`. A build that readers
+        follow is never staged.
         """
         names = self._names
         keys = (names.staged, names.held, names.builds, names.active)
@@ -100,71 +144,171 @@ class BuildWriter:
             self._client.eval(STAGE, len(keys), *keys, self._build.id, int(anew))
 
     def hold(self) -> None:
-        """Readers were moved away from this build: it does not take them back by itself."""
+        """Mark this build as one that readers were moved away from.
+
+        It does not take readers over again by itself.
+        """
         with reaching(self._client):
             self._client.sadd(self._names.held, self._build.id)
 
-    def tell_history(self, *, passed: bool) -> None:
-        """All rows that a scan of history makes are written; and the stream is past it, or not yet."""
-        with reaching(self._client):
-            self._client.hset(self._mark, HISTORY, PASSED if passed else WRITTEN)
-
-    def has_history(self) -> bool:
-        """Whether they are still there: a store that was emptied has lost this with them."""
-        with reaching(self._client):
-            return bool(self._client.hexists(self._mark, HISTORY))
+    def tell_history(self, calls: Iterable[Calls]) -> None:
+        """Record that all rows that the scan of history makes are written."""
+        self._moved(0, TELL_HISTORY, WRITTEN, *_counted(calls))
 
     def beat(self) -> None:
-        """Say that a process runs this build: while it does, nobody removes it."""
+        """Record that a process runs this build. For the next two minutes nobody removes it."""
         with reaching(self._client):
             self._client.set(self._names.running(self._build.id), 1, ex=RUNNING_S)
 
     def rest(self) -> None:
-        """No process runs it any more."""
+        """Record that no process runs this build any more."""
         with reaching(self._client):
             self._client.delete(self._names.running(self._build.id))
 
     def followed(self) -> str | None:
-        """The build that readers follow."""
+        """Return the build that readers follow; None if there is none."""
         with reaching(self._client):
             found = self._client.get(self._names.active)
         return None if found is None else str(found.decode())
 
     def ledger(self) -> tuple[int, list[LedgerRow]]:
-        """What this build had become before: its last applied batch, every partition and outcome so far."""
+        """Return this build's last applied batch, and the ledger of every partition and outcome so far."""
         with reaching(self._client):
             return ledger_in(self._client.hgetall(self._mark))
 
     def applied(self) -> int:
-        """The last batch that the store holds, -1 if none."""
-        with reaching(self._client):
-            found = self._client.hget(self._mark, "batch")
-        return -1 if found is None else int(found)
+        """Return the last batch that the store holds, -1 if none."""
+        return self._position()[0]
 
-    def check(self, batch: int) -> None:
-        """Before a batch is written: the store must hold exactly the batches before it."""
-        self._compare(batch, self.applied())
+    def redriven(self) -> int:
+        """Return up to which offset re-driven records have taken effect in this build."""
+        return self._position()[1]
+
+    def lacks(self, batch: int, redriven: int) -> bool:
+        """Return whether the store has lost some of what it held: it is behind the batch or the re-driven offset."""
+        found = self._position()
+        return found[0] < batch or found[1] < redriven
+
+    def _position(self) -> tuple[int, int]:
+        with reaching(self._client):
+            batch, redriven = self._client.hmget(self._mark, "batch", REDRIVEN)
+        return int(batch or -1), int(redriven or 0)
+
+    def check(self, batch: int, *, redriven: int = 0) -> None:
+        """Check the store before a batch is written.
+
+        It must hold exactly the batches before it, or this batch too, and all that was re-driven.
+        """
+        with reaching(self._client):
+            found, there = self._client.eval(BEGIN_BATCH, 2, self._mark, self.calls, batch)
+        self._compare(batch, int(found))
+        if int(there) < redriven:
+            raise self._went_back(batch, "redriven")
 
     def check_not_beyond(self, batch: int) -> None:
-        """Before a build goes on: the store may be behind, and is then repaired, but not ahead of its checkpoint."""
+        """Raise if the store is ahead of the checkpoint. Called before a build continues.
+
+        A store that is behind is accepted here, because it is repaired afterwards.
+        """
         found = self.applied()
         if found > batch:
             self._compare(batch, found)
 
-    def mark(self, batch: int, ledger: Iterable[LedgerRow]) -> None:
-        """After all rows of a batch are written: the batch counts as applied, with its ledger."""
-        rows = list(ledger)
-        newest = max((row.newest_event for row in rows if row.outcome == ACCEPTED), default=0)
-        entries = [text for row in rows for text in (row.name, row.entry)]
+    def begin_again(self) -> None:
+        """Reset the counted calls before rows are written again outside of a batch.
+
+        The calls that an earlier attempt made are of no use.
+        """
         with reaching(self._client):
-            found = self._client.eval(MOVE_MARK, 1, self._mark, batch, newest, *entries)
+            self._client.delete(self.calls)
+
+    def mark(
+        self,
+        batch: int,
+        ledger: Iterable[LedgerRow],
+        calls: Iterable[Calls] = (),
+        *,
+        redriven: int = 0,
+        history: str | None = None,
+    ) -> None:
+        """Mark a batch as applied, with its ledger, after all its rows are written.
+
+        Raises if the store has lost any of these rows since, what was re-driven before, or the history that `history`
+        names.
+        """
+        self._move_mark("next", batch, ledger, calls, redriven, history)
+
+    def restore(
+        self, batch: int, ledger: Iterable[LedgerRow], calls: Iterable[Calls], *, redriven: int, history: str | None
+    ) -> None:
+        """Set a mark that was behind to `batch`, after all rows up to that batch were recomputed."""
+        self._move_mark("repaired", batch, ledger, calls, redriven, history)
+
+    def move_redriven(self, batch: int, calls: Iterable[Calls], *, since: int, until: int) -> None:
+        """Record that records re-driven from `since` to `until` have taken effect, at this batch.
+
+        Called after the rows that these records changed were written.
+        """
+        self._moved(batch, MOVE_REDRIVEN, batch, since, until, *_counted(calls))
+
+    def _move_mark(
+        self,
+        how: str,
+        batch: int,
+        ledger: Iterable[LedgerRow],
+        calls: Iterable[Calls],
+        redriven: int,
+        history: str | None,
+    ) -> None:
+        rows = list(ledger)
+        newest = reached(rows, self._build.definition.origins, clock.now_us())
+        entries = [text for row in rows for text in (row.name, row.entry)]
+        self._moved(batch, MOVE_MARK, batch, how, redriven, history or "", newest, *_counted(calls), *entries)
+
+    def _moved(self, batch: int, script: str, *arguments: str | int) -> None:
+        keys = (self._mark, self.calls, self._names.manifest(self._build.id))
+        with reaching(self._client):
+            found, missing = self._client.eval(script, len(keys), *keys, *arguments)
+        if missing == b"history":
+            raise self._history_lost()
+        if missing:
+            raise self._went_back(batch, missing.decode())
         self._compare(batch, int(found))
 
-    def restore(self, batch: int, ledger: Iterable[LedgerRow]) -> None:
-        """After all rows up to a batch were computed anew: a mark that was behind stands there now."""
-        with reaching(self._client):
-            self._client.eval(SET_BACK_MARK, 1, self._mark, batch)
-        self.mark(batch, ledger)
+    def _went_back(self, batch: int, missing: str) -> StoreError:
+        view = self._build.definition.view
+        what = {
+            "rows": f"rows of batch {batch} that it had acknowledged",
+            "scanned": "rows of history that it had acknowledged",
+            "redriven": "what re-driven records had changed",
+            "manifest": "its description for readers",
+        }[missing]
+        scanned = missing == "scanned"
+        return StoreError(
+            "store-went-back",
+            f"{view}: the store has lost {what}",
+            why="it was restarted from a dump, or emptied, or a replica took over that did not have them yet",
+            state="readers follow the build that they followed" if scanned else "the batch is written again, all of it",
+            fix=f"leftfold rebuild {view} reads history once more"
+            if scanned
+            else "leftfold run writes it again by itself; a Redis that forgets often needs appendonly yes, and "
+            "min-replicas-to-write if it has replicas",
+            retriable=True,
+        )
+
+    def _history_lost(self) -> StoreError:
+        """Return the error for lost rows of history.
+
+        It occurs only before the first receipt: after that, a store that lost data is repaired.
+        """
+        view = self._build.definition.view
+        return StoreError(
+            "history-lost",
+            f"{view}: the store no longer holds what the rebuild has read from history",
+            why="it lost data, or was emptied, before the build's first batch was done",
+            state="the batch is not committed; readers follow the build that they followed",
+            fix=f"leftfold rebuild {view} --again reads history once more",
+        )
 
     def _compare(self, batch: int, found: int) -> None:
         if found in (batch - 1, batch):
@@ -183,3 +327,12 @@ class BuildWriter:
             else f"leftfold run --fresh {view} reads the log again from its start into a new build",
             retriable=behind,
         )
+
+
+def _counted(calls: Iterable[Calls]) -> list[str | int]:
+    """Return the arguments of a script: the number of writers, and each writer with its calls.
+
+    A writer without rows has made no calls and is left out.
+    """
+    counted = [one for one in calls if one.count]
+    return [len(counted), *(argument for one in counted for argument in (one.writer, one.count))]

@@ -1,4 +1,4 @@
-"""Projects under test: on the shared cluster, each in a namespace of its own, its state in a temporary directory."""
+"""Projects under test. Each has its own namespace on the shared cluster, and its state in a temporary directory."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leftfold.project import App, find_root
-from leftfold.settings import Kafka, Online, Profile, Registry, Spark
-from leftfold.spec.catalog import Catalog
-from leftfold.spec.topic import Topic
+from leftfold.app import App
+from leftfold.declare.catalog import Catalog
+from leftfold.declare.topic import Topic
+from leftfold.project import find_root
+from leftfold.settings import Kafka, OnlineStore, Profile, Registry, Spark
 
 if TYPE_CHECKING:
     from leftfold.local.endpoints import Endpoints
@@ -20,16 +21,16 @@ if TYPE_CHECKING:
 
 
 class _Namespaced(Profile):
-    """Topics of other owners get the namespace too: two tests never share a record."""
+    """A profile that adds the namespace to external topics too, so that two tests never share a record."""
 
     def topic_name(self, declared: str, *, external: bool = False) -> str:
         return super().topic_name(declared)
 
 
 class TestedApp(App):
-    """A project whose profile names the shared cluster and whose checkpoints, locks and logs lie elsewhere."""
+    """A project whose profile names the shared cluster. Its checkpoints, locks and logs are outside its directory."""
 
-    __test__ = False  # not a class of tests, whatever its name starts with
+    __test__ = False  # pytest would collect the class, because its name starts with Test
 
     def __init__(self, root: Path, state: Path, endpoints: Endpoints, namespace: str) -> None:
         super().__init__(root, "local")
@@ -39,8 +40,8 @@ class TestedApp(App):
             namespace=namespace,
             kafka=Kafka(bootstrap=endpoints.bootstrap),
             registry=Registry(url=endpoints.registry_url),
-            online=Online.model_validate({"url": endpoints.redis_url}),
-            spark=self.profile.spark.model_copy(update={"master": Spark().master}),  # whose session tests are given
+            online=OnlineStore.model_validate({"url": endpoints.redis_url}),
+            spark=self.profile.spark.model_copy(update={"master": Spark().master}),  # of the tests' session
         )
 
     @property
@@ -48,9 +49,9 @@ class TestedApp(App):
         return self._state
 
     def create_topics(self) -> None:
-        """What `leftfold apply` does, and what the owners of external topics have done."""
+        """Create all topics, as `leftfold apply` does. Also create external topics, which other owners would create."""
+        from leftfold.observe.observation import observe
         from leftfold.plan.diff import plan
-        from leftfold.plan.observe import observe
 
         topics = {name: _owned(topic) for name, topic in self.catalog.topics.items()}
         catalog = Catalog(topics, self.catalog.views, self.catalog.vectors)
@@ -60,12 +61,12 @@ class TestedApp(App):
 
 def _owned(topic: Topic[Any]) -> Topic[Any]:
     mine = copy.copy(topic)
-    object.__setattr__(mine, "external", False)  # frozen, as every declaration
+    object.__setattr__(mine, "external", False)  # a declaration is frozen
     return mine
 
 
 class AppFactory:
-    """What the fixture `leftfold_app` gives: makes apps, and runs their views."""
+    """The value of the fixture `leftfold_app`. It makes apps, and runs their views."""
 
     def __init__(self, endpoints: Endpoints, directory: Path, session: Callable[[], SparkSession]) -> None:
         self._endpoints = endpoints
@@ -73,7 +74,7 @@ class AppFactory:
         self._session = session
 
     def __call__(self, project: str | Path) -> TestedApp:
-        """The project at a path, or one that consists of these declarations; its topics exist when this returns."""
+        """An app of the project at a path, or of a new project with these declarations. Its topics exist on return."""
         namespace = f"test-{uuid.uuid4().hex[:12]}"
         state = self._directory / namespace
         state.mkdir()
@@ -84,9 +85,8 @@ class AppFactory:
         return app
 
     def run(self, app: App, *views: str) -> Sequence[Progress]:
-        """Run these views, or all, until all that is in the log has been applied. Raises what made a view stop."""
-        supervisor = app.supervisor(views=views, until_caught_up=True)
-        ended = supervisor.run(lambda _: None, session=self._session())
+        """Run these views, or all, until everything in the log has been applied. Raises the error of a failed view."""
+        ended = app.run(views=views, until_caught_up=True, session=self._session())
         for progress in ended:
             if progress.error is not None:
                 raise progress.error
@@ -94,7 +94,7 @@ class AppFactory:
 
 
 def _written(directory: Path, declarations: str, namespace: str) -> Path:
-    """A module name of its own: a person's tests may have imported a `streams` already."""
+    """Write a project with these declarations. Its module name is unique: a `streams` may be imported already."""
     file = f"{namespace.replace('-', '_')}.py"
     (directory / file).write_text(declarations)
     (directory / "leftfold.toml").write_text(f'[project]\nname = "{namespace}"\ndeclarations = ["{file}"]\n')

@@ -20,13 +20,13 @@ _PROJECT = '[project]\nname = "tests"\ndeclarations = []\n'
 class TestCluster:
     """Three brokers, a registry and a Redis. `root` is a project directory: `leftfold status` works there."""
 
-    __test__ = False  # not a class of tests, whatever its name starts with
+    __test__ = False  # pytest would collect the class, because its name starts with Test
 
     root: Path
 
     @property
     def endpoints(self) -> Endpoints:
-        """Read anew each time: a test may have restarted part of it."""
+        """The endpoints of the cluster, read again each time: a test may have restarted part of it."""
         from leftfold.local import endpoints
 
         return endpoints.read(self.root)
@@ -34,7 +34,7 @@ class TestCluster:
 
 @contextmanager
 def started(root: Path) -> Iterator[TestCluster]:
-    """Ends, by their own ids, the processes that it started, and those of a start that failed half-way."""
+    """Start a cluster, and end its processes by their ids afterwards, also if the start failed half-way."""
     from leftfold.local import cluster
 
     (root / "leftfold.toml").write_text(_PROJECT)
@@ -48,7 +48,10 @@ def started(root: Path) -> Iterator[TestCluster]:
 
 @contextmanager
 def _interrupted_by_sigterm() -> Iterator[None]:
-    """CI and `timeout` end a run with SIGTERM, of which pytest dies as it is; an interrupt ends its fixtures first."""
+    """Turn SIGTERM into an interrupt, because pytest ends its fixtures only after an interrupt.
+
+    CI and `timeout` end a run with SIGTERM. By default it kills pytest, and the processes of the cluster would stay.
+    """
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield

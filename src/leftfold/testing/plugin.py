@@ -1,6 +1,6 @@
-"""The pytest plugin: fixtures that start real engines on first use, and end them with the run.
+"""The pytest plugin: fixtures that start real engines on first use, and end them at the end of the run.
 
-A suite that uses none of them pays for the import of this file only.
+A suite that uses none of these fixtures pays only for the import of this file.
 """
 
 from __future__ import annotations

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from leftfold.adopt import avro
-from leftfold.adopt.fields import Found, LeftOut, Shape
+from leftfold.adopt.fields import FieldShape, Found, LeftOut
 from tests.unit.adopt.topics import avro_record, avro_value
 
 
-def shape(*fields: Any, **more: Any) -> Shape:
+def shape(*fields: Any, **more: Any) -> FieldShape:
     return avro.shape_of(json.dumps(avro_record(*fields, **more)))
 
 

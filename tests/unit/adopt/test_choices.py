@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from leftfold.adopt.choices import Chosen, Undecided, key_choice, time_choice
-from leftfold.adopt.fields import Found, Shape
-from leftfold.adopt.reading import Row
+from leftfold.adopt.fields import FieldShape, Found
+from leftfold.adopt.reading import SampledRow
 
-SHAPE = Shape("Order", (Found("id", "int"), Found("user", "string", optional=True), Found("price", "float")))
+SHAPE = FieldShape("Order", (Found("id", "int"), Found("user", "string", optional=True), Found("price", "float")))
 
 
-def key(*rows: tuple[bytes | None, dict[str, Any]], compacted: bool = False, shape: Shape = SHAPE) -> Any:
-    return key_choice("orders", "Order", shape, [Row(k, fields, 0) for k, fields in rows], compacted=compacted)
+def key(*rows: tuple[bytes | None, dict[str, Any]], compacted: bool = False, shape: FieldShape = SHAPE) -> Any:
+    return key_choice("orders", "Order", shape, [SampledRow(k, fields, 0) for k, fields in rows], compacted=compacted)
 
 
 def orders(*ids: int, keys: Sequence[bytes | None] | None = None) -> list[tuple[bytes | None, dict[str, Any]]]:
@@ -54,12 +54,12 @@ def test_a_table_is_told_of_deletions() -> None:
 
 
 def test_no_field_can_be_a_key() -> None:
-    choice = key(shape=Shape("Order", (Found("price", "float"), Found("tags", "string", repeated=True))))
+    choice = key(shape=FieldShape("Order", (Found("price", "float"), Found("tags", "string", repeated=True))))
     assert choice.fix.startswith("ask its writer to add a str or int field")
 
 
 def time(*fields: Found) -> Any:
-    return time_choice("orders", "Order", Shape("Order", fields))
+    return time_choice("orders", "Order", FieldShape("Order", fields))
 
 
 def test_the_one_moment_that_is_never_missing() -> None:

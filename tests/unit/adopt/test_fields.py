@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from leftfold.adopt.fields import Found, LeftOut, Shape, merged, nameable
+from leftfold.adopt.fields import FieldShape, Found, LeftOut, merged, nameable
 
 
 @pytest.mark.parametrize("name", ["class", "None", "_x", "__deleted", "2nd", "a-b", "é", "", "json", "copy", "micros"])
@@ -22,8 +22,8 @@ def test_a_type_is_not_hidden_by_a_value() -> None:
     assert nameable(Found("bytes", "int", rules=(("ge", 0),))) == Found("bytes", "int")
 
 
-def shape(*fields: Found | LeftOut) -> Shape:
-    return Shape("Order", fields)
+def shape(*fields: Found | LeftOut) -> FieldShape:
+    return FieldShape("Order", fields)
 
 
 def test_what_an_older_version_lacks_is_optional() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from leftfold.adopt import json_sample
-from leftfold.adopt.fields import Found, LeftOut, Shape
+from leftfold.adopt.fields import FieldShape, Found, LeftOut
 from leftfold.fold.expressions import to_micros
 
 
@@ -61,7 +61,7 @@ def test_a_moment_as_views_read_it() -> None:
 
 
 def agreed(declared: Found, *records: dict[str, Any]) -> Found | LeftOut:
-    return json_sample.agreed(Shape("Order", (declared,)), records).fields[0]
+    return json_sample.agreed(FieldShape("Order", (declared,)), records).fields[0]
 
 
 def test_records_correct_a_schema_that_they_do_not_keep_to() -> None:
@@ -119,10 +119,10 @@ def test_limits_that_records_break(kind: Any, rules: Any, value: Any, kept: Any)
 
 
 def test_what_the_schema_does_not_have_is_named() -> None:
-    fields = json_sample.agreed(Shape(None, (Found("x", "int"),)), [{"x": 1, "y": 2}]).fields
+    fields = json_sample.agreed(FieldShape(None, (Found("x", "int"),)), [{"x": 1, "y": 2}]).fields
     assert fields[1] == LeftOut("y", "int", "records have it, the registered schema does not")
 
 
 def test_without_records_the_schema_stands() -> None:
-    declared = Shape(None, (Found("x", "int"),))
+    declared = FieldShape(None, (Found("x", "int"),))
     assert json_sample.agreed(declared, []) == declared

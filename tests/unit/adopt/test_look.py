@@ -11,7 +11,7 @@ import pytest
 from leftfold.adopt import look as module
 from leftfold.adopt.look import look
 from leftfold.errors import LogError
-from leftfold.kafka.reading import Logged
+from leftfold.kafka.log_reader import Logged
 from leftfold.settings import Kafka
 from tests import clusters
 from tests.unit.adopt.topics import record

@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from leftfold.declare.event import fields_of
+from leftfold.declare.schema import avro_schema
 from leftfold.kafka.decode import avro_decoder
 from leftfold.kafka.judge import judged_bytes
-from leftfold.spec.event import fields_of
-from leftfold.spec.schema import avro_schema
 from tests.unit.adopt.topics import LOG_US, adopted, avro_record, avro_value, event_of, record, topic_of
 
 NAMES = [

@@ -12,9 +12,9 @@ from fastavro import parse_schema, schemaless_writer
 import leftfold as lf
 from leftfold.adopt.adopting import Adopted, adopt
 from leftfold.adopt.look import Looked
+from leftfold.declare.framing import frame
 from leftfold.errors import DeclarationError
-from leftfold.kafka.reading import Logged
-from leftfold.spec.framing import frame
+from leftfold.kafka.log_reader import Logged
 from tests import clusters
 
 LOG_US = 1_790_000_000_000_000

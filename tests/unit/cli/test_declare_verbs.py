@@ -187,7 +187,7 @@ def test_check_json_shows_every_problem(make_project: MakeProject) -> None:
     assert (done.returncode, done.stderr) == (1, "")
     read = json.loads(done.stdout)
     assert [p["code"] for p in read["problems"]] == ["duplicate-topic"] * 2
-    assert set(read["problems"][0]) == {"code", "what", "why", "state", "fix", "source", "retriable"}
+    assert set(read["problems"][0]) == {"code", "what", "why", "state", "fix", "source", "retriable", "details"}
 
 
 def test_a_declaration_that_fails(make_project: MakeProject) -> None:

@@ -12,14 +12,14 @@ from click.testing import CliRunner
 import leftfold as lf
 from leftfold.cli.main import cli
 from leftfold.cli.plan_options import asked, load_options
-from leftfold.plan.asked import Asked
-from leftfold.plan.hazards.facts import DOWNTIME
+from leftfold.hazards.hazard import DOWNTIME
+from leftfold.plan.diff import PlanOptions
 
 TEMPLATE = Path(lf.__file__).parent / "template" / "clickstream"
 
 
-def said(*arguments: str) -> Asked:
-    found: list[Asked] = []
+def said(*arguments: str) -> PlanOptions:
+    found: list[PlanOptions] = []
 
     @click.command()
     @load_options
@@ -33,7 +33,7 @@ def said(*arguments: str) -> Asked:
 
 
 def test_nothing_said() -> None:
-    assert said() == Asked()
+    assert said() == PlanOptions()
     assert said().downtime == DOWNTIME
 
 

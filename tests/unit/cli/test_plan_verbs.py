@@ -8,10 +8,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from leftfold.cli.main import cli
-from leftfold.kafka import admin, observe
+from leftfold.hazards import cluster_review
 from leftfold.kafka.observed import ObservedCluster, ObservedGroup
 from leftfold.kafka.sample import Sample
-from leftfold.plan import sampling
 from tests import clusters
 
 HOUR = 3_600_000_000
@@ -39,10 +38,10 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         stuck = replace(group, watched_s=11, still={"clicks": {0: seen.seen_at - HOUR}})
         return replace(seen, groups={"billing": stuck})
 
-    monkeypatch.setattr(admin, "Admin", lambda _: None)
-    monkeypatch.setattr(observe, "observe_cluster", observed)
-    monkeypatch.setattr(observe, "watch_groups", watched)
-    monkeypatch.setattr(sampling, "take_samples", samples)
+    monkeypatch.setattr(cluster_review, "Admin", lambda _: None)
+    monkeypatch.setattr(cluster_review, "observe_cluster", observed)
+    monkeypatch.setattr(cluster_review, "watch_groups", watched)
+    monkeypatch.setattr(cluster_review, "take_samples", samples)
     return steps
 
 
@@ -69,6 +68,6 @@ def test_what_was_sampled_is_told_as_json(looked: list[str]) -> None:
 def test_without_a_group_that_may_stand_still_none_is_told_of(
     looked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(observe, "watch_groups", lambda _admin, _kafka, seen: seen)
-    monkeypatch.setattr(sampling, "take_samples", lambda *_: {})
+    monkeypatch.setattr(cluster_review, "watch_groups", lambda _admin, _kafka, seen: seen)
+    monkeypatch.setattr(cluster_review, "take_samples", lambda *_: {})
     assert look().output.splitlines()[1] == "looked at the newest records of 0 topics"

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from leftfold.cli.main import cli
 from leftfold.cli.training_verb import show
-from leftfold.replay.report import Report
+from leftfold.training.report import Report
 
 
 @pytest.mark.parametrize(

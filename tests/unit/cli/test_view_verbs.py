@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from leftfold.app import App
 from leftfold.cli.main import cli
 from leftfold.cli.view_verbs import parsed_key
-from leftfold.project import App
-from leftfold.spec.rows import Provenance
+from leftfold.declare.rows import Provenance
 from leftfold.store.reader import Read
 from tests.unit.conftest import MakeProject
 

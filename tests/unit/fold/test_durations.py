@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leftfold.errors import DeclarationError, Source
+from leftfold.errors import DeclarationError, SourceLine
 from leftfold.fold.durations import micros, text
 
 
@@ -34,7 +34,7 @@ def test_what_people_write(written: str | timedelta, expected: int) -> None:
 @pytest.mark.parametrize("written", ["", "10", "h", "1w", "-1h", "1 h 30 m", "1e3s", "١h ago", ".5h", "1h\n2h"])
 def test_what_is_no_duration(written: str) -> None:
     with pytest.raises(DeclarationError) as caught:
-        micros(written, option="retention", source=Source("streams.py", 3))
+        micros(written, option="retention", source=SourceLine("streams.py", 3))
     assert caught.value.code == "bad-duration"
     assert f"retention={written!r}" in str(caught.value)
     assert str(caught.value.source) == "streams.py:3"

@@ -8,7 +8,7 @@ import pytest
 
 from leftfold.fold.definition import Key, Origin
 from leftfold.fold.expressions import FieldRef, from_micros
-from leftfold.fold.latest import Latest, Taken
+from leftfold.fold.latest import Latest, TakenColumn
 
 PRICE = FieldRef("price", "float")
 ITEM = Latest(
@@ -16,12 +16,12 @@ ITEM = Latest(
     origins=(Origin("items", 600_000_000, "broker"),),
     keys=(Key("item_id", "string"),),
     columns=(
-        Taken("category", "category", "string", default="none"),
-        Taken("cost", "price", "float"),
-        Taken("since", "since", "datetime", default=7),
-        Taken("prices", "prices", "float", repeated=True),
-        Taken("changes", "changes", "datetime", repeated=True),
-        Taken("pieces", "pieces", "int"),
+        TakenColumn("category", "category", "string", default="none"),
+        TakenColumn("cost", "price", "float"),
+        TakenColumn("since", "since", "datetime", default=7),
+        TakenColumn("prices", "prices", "float", repeated=True),
+        TakenColumn("changes", "changes", "datetime", repeated=True),
+        TakenColumn("pieces", "pieces", "int"),
     ),
     rules=(PRICE >= 0.0,),
 )

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from leftfold.kafka.changelog import Changelog, StaleWriterError, record, writer_of
+from leftfold.kafka.changelog import ChangelogTopic, StaleWriterError, record, writer_of
 from leftfold.settings import Kafka
 
 
@@ -29,7 +29,7 @@ def test_writers_share_the_entities() -> None:
 
 
 def test_both_survive_the_way_to_another_process() -> None:
-    changelog = Changelog(Kafka(bootstrap="b:1"), "t", "s", "b")
+    changelog = ChangelogTopic(Kafka(bootstrap="b:1"), "t", "s", "b")
     assert pickle.loads(pickle.dumps(changelog)) == changelog
     error = pickle.loads(pickle.dumps(StaleWriterError(7, 5)))
     assert (error.found, error.batch) == (7, 5)

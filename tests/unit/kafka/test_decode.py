@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leftfold.declare.event import fields_of
+from leftfold.declare.schema import avro_schema
 from leftfold.fold.expressions import to_micros
 from leftfold.kafka.decode import avro_decoder, json_decoder
 from leftfold.kafka.encode import avro_encoder, json_encoder
-from leftfold.spec.event import fields_of
-from leftfold.spec.schema import avro_schema
-from tests.unit.spec.declared import NOON, Click
+from tests.unit.declare.declared import NOON, Click
 
 ALL = frozenset(fields_of(Click))
 RECORD: dict[str, Any] = {

@@ -8,9 +8,9 @@ from typing import Any
 import fastavro
 import pytest
 
+from leftfold.declare.schema import avro_schema
 from leftfold.kafka.encode import MISFITS, avro_encoder, json_encoder
-from leftfold.spec.schema import avro_schema
-from tests.unit.spec.declared import NOON, Click
+from tests.unit.declare.declared import NOON, Click
 
 GOOD: dict[str, Any] = {"user_id": "ü1", "item_id": "i", "price": 1, "at": NOON}
 

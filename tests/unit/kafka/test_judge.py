@@ -11,13 +11,14 @@ import pytest
 from pydantic import Field
 
 import leftfold as lf
+from leftfold.declare.reasons import NOT_BY_BROKER, rule_text
+from leftfold.declare.schema import avro_schema
+from leftfold.fold.definition import Key
 from leftfold.fold.expressions import to_micros
 from leftfold.kafka.decode import partly_decoded, schema_id_of
 from leftfold.kafka.encode import avro_encoder, json_encoder
-from leftfold.kafka.judge import Verdict, judged_bytes
-from leftfold.kafka.rejects import Position
-from leftfold.spec.reasons import NOT_BY_BROKER, rule_text
-from leftfold.spec.schema import avro_schema
+from leftfold.kafka.judge import Judgement, judged_bytes
+from leftfold.kafka.rejects import RecordPosition
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
@@ -48,7 +49,7 @@ def payment(**changes: Any) -> dict[str, Any]:
     return {"account": "a", "amount": 1.0, "note": "abc", "tags": ["x", "y"], "at": NOON, **changes}
 
 
-def judge(value: bytes | None, topic: Any = payments, *, by_broker: bool = True) -> Verdict | None:
+def judge(value: bytes | None, topic: Any = payments, *, by_broker: bool = True) -> Judgement | None:
     return judged_bytes(topic, value, SCHEMAS.get, log_us=to_micros(NOON), by_broker=by_broker)
 
 
@@ -67,7 +68,7 @@ def judge(value: bytes | None, topic: Any = payments, *, by_broker: bool = True)
     ],
 )
 def test_an_event(changes: dict[str, Any], expected: tuple[str, str] | None) -> None:
-    assert judge(ENCODE(payment(**changes))) == (Verdict(*expected) if expected else None)
+    assert judge(ENCODE(payment(**changes))) == (Judgement(*expected) if expected else None)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,7 @@ def test_an_event(changes: dict[str, Any], expected: tuple[str, str] | None) -> 
     ],
 )
 def test_bytes(value: bytes | None, reason: str) -> None:
-    assert judge(value) == Verdict("rejected", reason)
+    assert judge(value) == Judgement("rejected", reason)
 
 
 def test_an_older_schema_is_read_into_the_event() -> None:
@@ -96,7 +97,7 @@ def test_an_older_schema_is_read_into_the_event() -> None:
 
 def test_whose_stamp_it_is() -> None:
     good = ENCODE(payment())
-    assert judge(good, by_broker=False) == Verdict("rejected", "stamped by its producer, not by a broker")
+    assert judge(good, by_broker=False) == Judgement("rejected", "stamped by its producer, not by a broker")
     assert judge(good, believed, by_broker=False) is None
 
 
@@ -114,7 +115,7 @@ def test_whose_stamp_it_is() -> None:
     ],
 )
 def test_json(value: Any, reason: str) -> None:
-    assert judge(json.dumps(value).encode(), texts) == Verdict("rejected", reason)
+    assert judge(json.dumps(value).encode(), texts) == Judgement("rejected", reason)
 
 
 def test_what_the_producer_writes_as_json_is_accepted() -> None:
@@ -142,11 +143,38 @@ def test_rules_as_people_write_them() -> None:
     ("text", "expected"), [("0/17", (0, 17)), ("17", None), ("-1/2", None), ("1/2/3", None), ("a/b", None)]
 )
 def test_positions(text: str, expected: tuple[int, int] | None) -> None:
-    position = Position.parse(text)
+    position = RecordPosition.parse(text)
     assert position == expected
     assert position is None or str(position) == text
 
 
 def test_a_copied_record_whose_log_time_is_not_believed() -> None:
     assert judge(ENCODE(payment()), copied) is None
-    assert judge(ENCODE(payment()), copied, by_broker=False) == Verdict("rejected", NOT_BY_BROKER)
+    assert judge(ENCODE(payment()), copied, by_broker=False) == Judgement("rejected", NOT_BY_BROKER)
+
+
+# Keys ---------------------------------------------------------------------------------------------------------------
+
+
+def long_key(account: str = "a", *, key: bytes | None = None, keyed: Any = ()) -> Judgement | None:
+    value = ENCODE(payment(account=account))
+    return judged_bytes(payments, value, SCHEMAS.get, log_us=to_micros(NOON), by_broker=True, key=key, keyed=keyed)
+
+
+def test_a_key_above_the_bound() -> None:
+    assert long_key("k" * 1_024) is None
+    assert long_key("k" * 1_025) == Judgement("rejected", "key too long")
+    assert long_key("ü" * 513) == Judgement("rejected", "key too long")
+    assert long_key(key=b"k" * 1_024) is None
+    assert long_key(key=b"k" * 1_025) == Judgement("rejected", "key too long")
+
+
+def test_a_view_may_be_keyed_by_something_else() -> None:
+    by_note = (payments.keys, (Key("account", "string"), Key("note", "string")))
+    assert long_key("k" * 1_020) is None
+    assert long_key("k" * 1_020, keyed=by_note) == Judgement("rejected", "key too long")  # 4:kkk…3:abc
+
+
+def test_a_long_key_without_a_value_is_a_long_key() -> None:
+    judged = judged_bytes(payments, None, SCHEMAS.get, log_us=0, by_broker=True, key=b"k" * 5_000)
+    assert judged == Judgement("rejected", "key too long")

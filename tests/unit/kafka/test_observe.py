@@ -12,9 +12,9 @@ from confluent_kafka import KafkaError
 from leftfold.errors import LogError
 from leftfold.fold.durations import SECOND
 from leftfold.kafka import observe as module
+from leftfold.kafka.log_reader import Logged
 from leftfold.kafka.observe import watch_groups
 from leftfold.kafka.observed import ObservedCluster, ObservedGroup
-from leftfold.kafka.reading import Logged
 from leftfold.settings import Kafka
 from tests import clusters
 

@@ -66,3 +66,52 @@ def test_a_registry_that_refuses_to_answer_has_not_accepted() -> None:
     with pytest.raises(LeftfoldError) as caught:
         registry.accepts("clicks-value", SCHEMA, transitive=True)
     assert caught.value.code == "registry-refused"
+
+
+# Many ids at once ---------------------------------------------------------------------------------------------------
+
+
+def giving_out(subjects: dict[str, dict[int, int]]) -> tuple[SchemaRegistry, list[int]]:
+    """A registry that has these ids by subject and version, and for which ids it was asked one by one."""
+    asked: list[int] = []
+    known = {schema_id for versions in subjects.values() for schema_id in versions.values()}
+
+    def get_schema(schema_id: int) -> Any:
+        asked.append(schema_id)
+        if schema_id not in known:
+            raise GONE
+        return mock.Mock(schema_str=SCHEMA)
+
+    def get_version(subject: str, number: int, **_: Any) -> Any:
+        return mock.Mock(schema_id=subjects[subject][number])
+
+    registry = SchemaRegistry(Registry(url="http://127.0.0.1:1"))
+    registry._client = mock.Mock(
+        get_schema=get_schema,
+        get_version=get_version,
+        get_subjects=lambda **_: list(subjects),
+        get_versions=lambda subject, **_: list(subjects[subject]),
+    )
+    return registry, asked
+
+
+def test_few_ids_are_asked_for_one_by_one() -> None:
+    registry, asked = giving_out({"a": {1: 3}})
+    assert registry.schemas({3, 70, 80}) == {3: SCHEMA}
+    assert sorted(asked) == [3, 70, 80]
+
+
+def test_of_many_ids_only_those_that_were_given_out_are_asked_for() -> None:
+    registry, asked = giving_out({"a": {1: 3, 2: 9}, "b": {1: 5}})
+    assert registry.schemas({5, 9, *range(1_000_000, 1_010_000)}) == {5: SCHEMA, 9: SCHEMA}
+    assert sorted(asked) == [5, 9]
+    assert registry.given_out() == {3, 5, 9}
+    assert registry.given_out_if_few() == frozenset({3, 5, 9})
+
+
+def test_a_registry_of_more_schemas_than_ids_is_asked_for_the_ids() -> None:
+    registry, asked = giving_out({f"s{n}": {1: n} for n in range(1_000)})
+    wanted = {7, *range(1_000_000, 1_000_300)}
+    assert registry.schemas(wanted) == {7: SCHEMA}
+    assert len(asked) == len(wanted)
+    assert registry.given_out_if_few() is None

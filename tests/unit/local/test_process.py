@@ -75,7 +75,8 @@ def test_a_child_that_was_killed_and_not_reaped_is_dead(nursery: Nursery) -> Non
 
 def test_found_by_its_mark_after_its_record_is_lost(nursery: Nursery) -> None:
     identity = nursery.start("exec sleep 60")
-    assert process.marked(nursery.mark) == {identity: "x"}
+    # Until it has become another program, a child has the environment of its parent.
+    assert process.wait_until(lambda: process.marked(nursery.mark) == {identity: "x"}, timeout_s=30)
     assert process.marked("/another/project:") == {}
 
 

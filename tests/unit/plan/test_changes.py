@@ -18,9 +18,9 @@ import leftfold as lf
 from leftfold.fold.definition import Definition
 from leftfold.fold.durations import micros
 from leftfold.fold.latest import Latest
+from leftfold.observe.observation import ObservedBuild
 from leftfold.plan.changes import ViewChange, changes, changes_of
-from leftfold.plan.observe import ObservedBuild
-from leftfold.plan.rebuild import Log
+from leftfold.plan.history import TopicLog
 from tests import clusters
 
 
@@ -311,7 +311,7 @@ def test_going_back_goes_on_with_the_earlier_build() -> None:
 
 def test_json_holds_all_that_is_told() -> None:
     cluster = clusters.seen_cluster(clusters.seen_topic("p.clicks", records=600))
-    change = changes(view(base()), view({"n": lf.count("1h")}), Log(cluster, {"clicks": "p.clicks"}, 100))
+    change = changes(view(base()), view({"n": lf.count("1h")}), TopicLog(cluster, {"clicks": "p.clicks"}, 100))
     document = json.loads(json.dumps(change.as_json()))
     assert document["rebuild"]["at_most_records"] == 600
     assert document["rebuild"]["seconds"] == 6.0
@@ -321,7 +321,7 @@ def test_json_holds_all_that_is_told() -> None:
         "    needs the last 1h 6m",
         "    history of clicks: complete: nothing of it was ever deleted",
     ]
-    assert changes(view(base()), view(base()), Log(cluster, {"clicks": "p.clicks"})).rebuild is None
+    assert changes(view(base()), view(base()), TopicLog(cluster, {"clicks": "p.clicks"})).rebuild is None
 
 
 POOL: dict[str, Any] = {

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 import leftfold as lf
+from leftfold.declare.catalog import Catalog
 from leftfold.errors import LeftfoldError
+from leftfold.observe.observation import Observed, ObservedSubject
 from leftfold.plan import saved
 from leftfold.plan.diff import plan
-from leftfold.plan.observe import Observed, ObservedSubject
 from leftfold.plan.steps import ConfigureTopic, CreateTopic, DeleteTopic, Plan, RegisterSchema, SetCompatibility
 from leftfold.settings import Profile
-from leftfold.spec.catalog import Catalog
 from tests import clusters
 
 

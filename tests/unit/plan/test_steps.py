@@ -11,16 +11,16 @@ from unittest import mock
 import pytest
 
 import leftfold as lf
+from leftfold.declare.catalog import Catalog
+from leftfold.declare.schema import avro_schema
 from leftfold.errors import LeftfoldError
 from leftfold.kafka.observed import ObservedTopic
-from leftfold.plan import observe as module
-from leftfold.plan.companions import companions
+from leftfold.observe import observation as module
+from leftfold.observe.observation import Observed, ObservedSubject, observe
 from leftfold.plan.diff import plan
-from leftfold.plan.observe import Observed, ObservedSubject, observe
 from leftfold.plan.steps import ConfigureTopic, CreateTopic, Plan, RegisterSchema, SetCompatibility
+from leftfold.plan.topics import companions
 from leftfold.settings import Profile
-from leftfold.spec.catalog import Catalog
-from leftfold.spec.schema import avro_schema
 from tests import clusters
 
 

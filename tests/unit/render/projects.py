@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import leftfold as lf
-from leftfold.project import App
+from leftfold.app import App
 from leftfold.render.spark import SparkOptions
 from leftfold.render.strimzi import StrimziOptions
 
@@ -19,8 +19,8 @@ kafka = { bootstrap = "shop-kafka-bootstrap:9093", security = "SASL_SSL", userna
 password = "env:KAFKA_PASSWORD", ca = "/etc/kafka/ca.crt" }
 registry = { url = "http://registry:8080/apis/ccompat/v7" }
 online = { url = "env:REDIS_URL" }
-checkpoints = "s3a://lake/shop/checkpoints"
-lake = "s3a://lake/shop/tables"
+checkpoints = "/shared/shop/checkpoints"
+lake = "/shared/shop/lake"
 spark = { master = "k8s://https://kubernetes.default.svc", conf = { "spark.sql.shuffle.partitions" = 8 } }
 """
 STRIMZI = StrimziOptions(cluster="shop", namespace="shop")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import leftfold as lf
+from leftfold.declare.catalog import Catalog
 from leftfold.errors import LeftfoldError
 from leftfold.render.applications import applications
-from leftfold.spec.catalog import Catalog
 
 
 class Click(lf.Event):

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from leftfold.app import App
 from leftfold.errors import LeftfoldError, ProjectError
-from leftfold.project import App
 from leftfold.render.documents import as_yaml
 from leftfold.render.spark import SparkOptions
 from tests.unit.render.projects import EXAMPLES, PROFILE, SPARK, for_kubernetes
@@ -163,6 +163,48 @@ def test_the_certificate_is_where_the_profile_says_on_driver_and_executors(app: 
     assert "ca" not in [volume["name"] for volume in pod(named(app))["volumes"]]
 
 
+# Checkpoints --------------------------------------------------------------------------------------------------------
+
+
+def test_driver_and_executors_share_a_volume(app: App) -> None:
+    made = app.render(replace(SPARK, storage_class="nfs", claim_size="50Gi"))
+    (claim,) = (one for one in made if one["kind"] == "PersistentVolumeClaim")
+    name = claim["metadata"]["name"]
+    assert claim["spec"] == {
+        "accessModes": ["ReadWriteMany"],
+        "resources": {"requests": {"storage": "50Gi"}},
+        "storageClassName": "nfs",
+    }
+    mine = named(app)
+    assert {"name": "shared", "persistentVolumeClaim": {"claimName": name}} in pod(mine)["volumes"]
+    assert {"name": "shared", "mountPath": "/shared"} in container(mine)["volumeMounts"]
+    volume = "spark.kubernetes.executor.volumes.persistentVolumeClaim.shared"
+    settings = conf(mine)
+    assert (settings[f"{volume}.options.claimName"], settings[f"{volume}.mount.path"]) == (name, "/shared")
+
+
+def test_a_volume_that_is_there_already(app: App) -> None:
+    options = replace(SPARK, claim="efs")
+    assert "PersistentVolumeClaim" not in [one["kind"] for one in app.render(options)]
+    assert {"name": "shared", "persistentVolumeClaim": {"claimName": "efs"}} in pod(named(app, options=options))[
+        "volumes"
+    ]
+
+
+def test_hdfs_needs_no_volume(tmp_path: Path) -> None:
+    own = PROFILE.replace('"/shared/shop', '"hdfs://names/shop')
+    app = for_kubernetes(EXAMPLES / "clickstream", tmp_path, own)
+    assert "PersistentVolumeClaim" not in [one["kind"] for one in app.render(SPARK)]
+    assert "shared" not in as_yaml(app.render(SPARK))
+
+
+def test_an_object_store_cannot_hold_checkpoints(tmp_path: Path) -> None:
+    app = for_kubernetes(EXAMPLES / "clickstream", tmp_path, PROFILE.replace("/shared/shop/c", "s3a://lake/shop/c"))
+    with pytest.raises(LeftfoldError) as caught:
+        app.render(SPARK)
+    assert caught.value.code == "checkpoint-not-fenced"
+
+
 # Profiles that cannot run there -------------------------------------------------------------------------------------
 
 ENGINES = PROFILE[PROFILE.index("kafka =") : PROFILE.index("checkpoints =")]
@@ -174,13 +216,13 @@ ENGINES = PROFILE[PROFILE.index("kafka =") : PROFILE.index("checkpoints =")]
         (ENGINES, "kafka, registry and online"),
         ('master = "k8s://https://kubernetes.default.svc", ', "spark.master"),
         ("k8s://https", "spark://https"),
-        ('checkpoints = "s3a://lake/shop/checkpoints"\n', "checkpoints"),
-        ("s3a://lake/shop/checkpoints", "/lake/shop/checkpoints"),
+        ('checkpoints = "/shared/shop/checkpoints"\n', "checkpoints"),
+        ("/shared/shop/checkpoints", "/lake/shop/checkpoints"),
         ('"spark.sql.shuffle.partitions" = 8', "spark.sql.shuffle.partitions"),
     ],
 )
 def test_a_profile_that_cannot_run_in_pods(tmp_path: Path, taken_out: str, told: str) -> None:
-    other = told if "://" in taken_out and "=" not in taken_out else ""
+    other = told if "/" in told else ""
     app = for_kubernetes(EXAMPLES / "clickstream", tmp_path, PROFILE.replace(taken_out, other))
     with pytest.raises(ProjectError) as caught:
         app.render(SPARK)
@@ -198,14 +240,14 @@ def test_all_that_is_missing_is_told_at_once(tmp_path: Path) -> None:
 
 
 def test_a_lake_needs_a_place_that_stays(tmp_path: Path) -> None:
-    app = for_kubernetes(EXAMPLES / "clickstream", tmp_path, PROFILE.replace("s3a://lake/shop/tables", "/lake"))
+    app = for_kubernetes(EXAMPLES / "clickstream", tmp_path, PROFILE.replace("/shared/shop/lake", "/lake"))
     streams = app.root / "streams.py"
     streams.write_text(
         streams.read_text().replace("by=Click.user_id)", "by=Click.user_id, to=[lf.Online(), lf.Lake()])")
     )
     with pytest.raises(LeftfoldError) as caught:
         app.render(SPARK)
-    assert "lake, such as" in caught.value.why
+    assert 'lake, such as "/shared/lake"' in caught.value.why
 
 
 def test_a_certificate_that_the_profile_does_not_know(tmp_path: Path) -> None:
@@ -217,6 +259,6 @@ def test_a_certificate_that_the_profile_does_not_know(tmp_path: Path) -> None:
 
 
 def test_places_that_only_the_pod_will_know(tmp_path: Path) -> None:
-    own = PROFILE.replace('"s3a://lake/shop/checkpoints"', '"env:CHECKPOINTS"')
+    own = PROFILE.replace('"/shared/shop/checkpoints"', '"env:CHECKPOINTS"')
     app = for_kubernetes(EXAMPLES / "clickstream", tmp_path, own)
     assert yaml.safe_load_all(as_yaml(app.render(SPARK)))

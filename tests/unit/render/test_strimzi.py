@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from leftfold.plan.diff import wanted_topics
 from leftfold.plan.steps import CreateTopic
-from leftfold.plan.wanted import wanted_topics
 from leftfold.render.crds import wrong
 from leftfold.render.strimzi import strimzi_manifests
 from tests.unit.render.projects import EXAMPLES, STRIMZI, for_kubernetes, local

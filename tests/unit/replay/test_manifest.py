@@ -5,7 +5,7 @@ import json
 import pytest
 
 from leftfold.errors import RunError
-from leftfold.ranges import Range, Ranges
+from leftfold.offsets import Range, Ranges
 from leftfold.replay.manifest import Manifest
 
 MADE = Manifest(

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from leftfold import clock
 from leftfold.errors import RunError
 from leftfold.run.metrics import MetricsServer
-from leftfold.run.progress import STATES, Batch, Progress
+from leftfold.run.progress import STATES, Batch, Failing, Progress
 from leftfold.store.layout import LedgerRow
 
 
@@ -49,6 +50,7 @@ def test_counts_are_of_the_build_and_positions_of_the_last_batch(server: Metrics
             for name in (
                 *("batches_total", "tiles_written_total", "lag_records", "lag_seconds", "freshness_seconds"),
                 *("rows_per_second", "last_batch", "last_applied_timestamp_seconds", "view_up", "restarts_total"),
+                "view_failing_seconds",
             )
         },
     }
@@ -71,8 +73,12 @@ def test_what_is_not_known_yet_is_left_out(server: MetricsServer) -> None:
 
 
 def test_a_scrape_shows_the_moment(server: MetricsServer, views: list[Progress]) -> None:
+    assert scraped(server)['leftfold_view_failing_seconds{view="activity"}'] == "0.0"
+    views[0].failing = Failing(tries=3, since=clock.now_us() / 1e6 - 100, due=0.0)
+    assert float(scraped(server)['leftfold_view_failing_seconds{view="activity"}']) >= 100
     views[0].state = "failed"
     found = scraped(server)
+    assert found['leftfold_view_failing_seconds{view="activity"}'] == "0.0"
     assert found['leftfold_view_up{view="activity"}'] == "0.0"
     assert found['leftfold_view_state{state="failed",view="activity"}'] == "1.0"
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from leftfold.plan.sizing.constants import Constants
-from leftfold.plan.sizing.fit import Timed
-from leftfold.plan.sizing.pace import Shape, is_small
+from leftfold.declare.companions import companions_of
 from leftfold.run import probed
 from leftfold.run.probe import PHASES, WARM_UP, between
-from leftfold.spec.companions import companions_of
+from leftfold.sizing.constants import Constants
+from leftfold.sizing.fit import Timed
+from leftfold.sizing.pace import Shape, is_small
 
 
 def test_a_batch_lasts_until_the_next_begins_and_the_last_one_is_not_known() -> None:

@@ -1,19 +1,18 @@
-"""Receipts as values, and the books that roll them up."""
+"""Receipts as values."""
 
 from __future__ import annotations
 
 import json
 import random
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from leftfold.errors import RunError
 from leftfold.run import receipts as module
-from leftfold.run.receipts import Applied, Books, Receipt, counted, in_parts, rolled_up
-from leftfold.run.reconcile import check_history, check_receipts, check_topics
-from leftfold.spark.checkpoint import Standing
+from leftfold.run.receipts import Applied, Receipt, counted, in_parts, rolled_up, summed, tiling
+from leftfold.run.reconcile import anchors, check_history, check_log, check_receipts, check_topics
+from leftfold.spark.checkpoint import CheckpointState
 from leftfold.store.layout import LedgerRow
 
 HOUR = 3_600_000_000
@@ -37,31 +36,6 @@ def receipt(number: int, *, hour: int = 0) -> Receipt:
     )
 
 
-class InMemory:
-    """What `ReceiptLog` keeps, without a broker."""
-
-    def __init__(self) -> None:
-        self.held: dict[str, dict[str, Any]] = {}
-
-    def append(self, scope: str, documents: Any) -> None:
-        for key, document in documents:
-            self.held.pop(key, None)
-            if document is not None:
-                self.held[key] = document
-
-    def read(self, scope: str) -> dict[str, dict[str, Any]]:
-        return self.held
-
-
-def books(log: InMemory) -> Books:
-    return Books(log, "clicks/b1")  # type: ignore[arg-type] # it has what is used
-
-
-def totals(log: InMemory) -> tuple[int, int, list[tuple[int, int]]]:
-    found = books(log).read()
-    return sum(r.records["accepted"] for r in found), sum(r.rows for r in found), [(r.first, r.last) for r in found]
-
-
 def test_a_receipt_survives_json() -> None:
     assert Receipt.from_json(receipt(7).as_json()) == receipt(7)
     assert receipt(7).as_json()["records"]["in"] == 10
@@ -79,6 +53,32 @@ def test_rolled_up_it_still_knows_its_batches() -> None:
     whole = Receipt.from_json(rolled_up([receipt(n, hour=n) for n in range(5, 9)]).as_json())
     assert whole.batches() == [Applied(n, n * HOUR + n, {"clicks": {0: 10 * (n + 1)}}) for n in range(5, 9)]
     assert receipt(3).batches() == [Applied(3, 3, {"clicks": {0: 40}})]
+
+
+def test_a_sum_covers_the_same_without_its_batches() -> None:
+    several = [receipt(n) for n in range(4)]
+    assert summed(several) == replace(rolled_up(several), series=None)
+    assert summed([summed(several[:2]), rolled_up(several[2:])]) == summed(several)
+    assert not summed(several).known
+
+
+@pytest.mark.parametrize(
+    ("ranges", "expected"),
+    [
+        ([], []),
+        ([(0, 0), (1, 1), (2, 2)], [(0, 0), (1, 1), (2, 2)]),
+        ([(0, 2), (0, 0), (1, 1), (2, 2), (3, 3)], [(0, 2), (3, 3)]),  # a death before the tombstones
+        ([(0, 5), (0, 9), (6, 9), (10, 10)], [(0, 9), (10, 10)]),  # an older sum, and details
+        ([(0, 80), (0, 50), (51, 100), (101, 101)], [(0, 50), (51, 100), (101, 101)]),  # lines drawn differently
+        ([(0, 3), (5, 5), (6, 9), (7, 7)], [(0, 3), (5, 5), (6, 9)]),  # a gap
+        ([(4, 9), (4, 4), (10, 10)], [(4, 9), (10, 10)]),  # the first are missing
+        ([(0, 3), (2, 5), (4, 4)], [(0, 3), (4, 4)]),
+    ],
+)
+def test_some_chain_reaches_the_last_batch(ranges: list[tuple[int, int]], expected: list[tuple[int, int]]) -> None:
+    given = [replace(receipt(last), first=first) for first, last in ranges]
+    for order in (given, given[::-1]):
+        assert [(r.first, r.last) for r in tiling(order)] == expected
 
 
 def test_a_partition_that_was_added_has_nothing_before() -> None:
@@ -124,48 +124,6 @@ def test_a_large_hour_fits_a_message() -> None:
     assert [b.ends["clicks"][63] for p in parts for b in p.batches() or ()][-1] == ends[63]
 
 
-def test_hours_are_rolled_up_once_they_are_over() -> None:
-    log = InMemory()
-    mine = books(log)
-    for number in range(6):
-        mine.write(receipt(number, hour=number // 3))
-    assert list(log.held) == ["000000000003", "000000000000-000000000002", "000000000004", "000000000005"]
-    assert totals(log) == (54, 24, [(0, 2), (3, 3), (4, 4), (5, 5)])
-
-
-def test_a_batch_that_ran_again_counts_once() -> None:
-    log = InMemory()
-    mine = books(log)
-    for number in (0, 1, 1, 2):
-        mine.write(receipt(number))
-    mine.write(replace(receipt(1), redriven=5))  # a correction of an earlier one
-    mine.write(receipt(3, hour=1))
-    assert totals(log) == (36, 16, [(0, 2), (3, 3)])
-
-
-def test_a_rolled_up_receipt_is_corrected_in_its_place() -> None:
-    log = InMemory()
-    mine = books(log)
-    for number in range(4):
-        mine.write(receipt(number, hour=number // 2))
-    mine.write(receipt(4, hour=2))
-    again = books(log)
-    found = again.read()
-    again.write(replace(found[0], redriven=3))
-    again.write(receipt(5, hour=3))
-    assert totals(log)[0] == 54
-    assert books(log).read()[0].redriven == 3
-
-
-def test_a_death_between_rolling_up_and_removing_leaves_nothing_twice() -> None:
-    log = InMemory()
-    for number in range(3):
-        log.append("", [(receipt(number).key, receipt(number).as_json())])
-    whole = rolled_up([receipt(n) for n in range(3)])
-    log.append("", [(whole.key, whole.as_json())])
-    assert totals(log) == (27, 12, [(0, 2)])
-
-
 def test_counts_are_differences() -> None:
     assert counted(receipt(5).ledger, receipt(4).ledger)["accepted"] == 9
 
@@ -173,17 +131,18 @@ def test_counts_are_differences() -> None:
 @pytest.mark.parametrize(
     ("receipts", "standing", "code"),
     [
-        ([0, 1, 2], Standing("id", 2, 2), None),
-        ([0, 1, 2], Standing("id", 1, 2), None),  # died between receipt and commit
-        ([0, 1], Standing("id", 1, 2), None),  # died before the receipt
-        ([], Standing("id", -1, 0), None),
-        ([0, 1, 2], Standing("id", 0, 1), "checkpoint-restored"),
-        ([0, 1], Standing("id", 2, 2), "receipts-missing"),
-        ([0, 2], Standing("id", 2, 2), "receipts-missing"),
-        ([], Standing("id", 2, 2), "receipts-missing"),
+        ([0, 1, 2], CheckpointState("id", 2, 2), None),
+        ([0, 1, 2], CheckpointState("id", 1, 2), None),  # died between receipt and commit
+        ([0, 1], CheckpointState("id", 1, 2), None),  # died before the receipt
+        ([], CheckpointState("id", -1, 0), None),
+        ([0, 1, 2], CheckpointState("id", 0, 1), "checkpoint-restored"),
+        ([0, 1], CheckpointState("id", 2, 2), "receipts-missing"),
+        ([0, 2], CheckpointState("id", 2, 2), "receipts-missing"),
+        ([1, 2], CheckpointState("id", 2, 2), "receipts-missing"),
+        ([], CheckpointState("id", 2, 2), "receipts-missing"),
     ],
 )
-def test_what_disagrees_is_refused(receipts: list[int], standing: Standing, code: str | None) -> None:
+def test_what_disagrees_is_refused(receipts: list[int], standing: CheckpointState, code: str | None) -> None:
     given = [receipt(n) for n in receipts]
     planned = given[-1].ends if given and given[-1].last <= standing.planned else None
     if code is None:
@@ -196,7 +155,7 @@ def test_what_disagrees_is_refused(receipts: list[int], standing: Standing, code
 
 def test_a_checkpoint_with_other_offsets_is_refused() -> None:
     with pytest.raises(RunError) as refused:
-        check_receipts("clicks", Standing("id", 0, 0), [receipt(0)], {"clicks": {0: 11}})
+        check_receipts("clicks", CheckpointState("id", 0, 0), [receipt(0)], {"clicks": {0: 11}})
     assert refused.value.code == "checkpoint-restored"
 
 
@@ -212,3 +171,24 @@ def test_a_gap_is_named_to_the_offset() -> None:
     check_history("clicks", {"clicks": {0: 5, 1: 7}}, {"clicks": {0: 5, 1: 0}})
     with pytest.raises(RunError, match=r"clicks/1: 7 to 8 \(2\)"):
         check_history("clicks", {"clicks": {0: 5, 1: 7}}, {"clicks": {0: 5, 1: 9}})
+
+
+def test_the_anchor_is_the_newest_record_of_any_outcome() -> None:
+    rows = [
+        LedgerRow("clicks", 0, "accepted", 9, 5, 6, 20, (1, 2), 3),
+        LedgerRow("clicks", 0, "late", 1, 5, 6, 21, (1, 2), 4),
+        LedgerRow("clicks", 1, "accepted", 9, 5, 6, 7, (1, 2), 5),
+        LedgerRow("clicks", 2, "accepted", 9, 5, 6, -7, (1, 2), 5),  # imported: the log never had it
+        LedgerRow("clicks", 3, "accepted", 9, 5, 6, 7),  # counted by an earlier release
+    ]
+    assert anchors(rows) == {("clicks", 0): (21, 4), ("clicks", 1): (7, 5)}
+
+
+def test_a_log_is_compared_where_it_was_read() -> None:
+    read, ends = {0: (21, 4), 1: (7, 5)}, {0: 30, 1: 8}
+    check_log("v", "clicks", read, ends, {0: 4, 1: 5})
+    check_log("v", "clicks", read, ends, {0: 4})  # compaction took the other
+    with pytest.raises(RunError, match=r"clicks/1 up to offset 7, .* another record has that offset now"):
+        check_log("v", "clicks", read, ends, {0: 4, 1: 6})
+    with pytest.raises(RunError, match=r"clicks/0 up to offset 21, .* it ends at 21"):
+        check_log("v", "clicks", read, {0: 21, 1: 8}, {1: 5})

@@ -1,14 +1,16 @@
-"""A query that fails is started again, later and later, and given up on with its reason."""
+"""A query that fails is started again, later and later, for as long as that may help."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from leftfold import clock
-from leftfold.errors import LeftfoldError, RunError, StoreError
+from leftfold.errors import LeftfoldError, LogError, RunError, StoreError
+from leftfold.run.outages import outage
 from leftfold.run.running import BACK_OFF_S, Running
 from leftfold.spark.query import Query
 
@@ -23,6 +25,7 @@ class Failing(Running):
         super().__init__("clicks", 1, "spark.log")
         self.failures = list(failures)
         self.starts = 0
+        self.rests = False
 
     def prepare(self, session: Any) -> None: ...
 
@@ -33,6 +36,7 @@ class Failing(Running):
             raise failure
         ended: Any = SimpleNamespace(
             active=failure is None,
+            at_rest=self.rests,
             failure=lambda: failure,
             snapshot=lambda partitions: None,
             stop_if_idle=lambda: True,
@@ -70,13 +74,50 @@ def test_an_engine_that_is_away_is_waited_for(now: SimpleNamespace) -> None:
     assert running.progress.restarts == 3
 
 
-def test_it_gives_up_with_the_reason(now: SimpleNamespace) -> None:
-    running = Failing(*[AWAY] * 20)
+def test_it_is_tried_for_as_long_as_the_run_lives(now: SimpleNamespace) -> None:
+    """An outage of three hours: a try a minute, and it goes on by itself."""
+    running = Failing(*[AWAY] * 180)
     running.start(None, until_caught_up=False)  # type: ignore[arg-type] # no session is used
-    run(running, now, sum(BACK_OFF_S) + 60)
+    started = run(running, now, 180 * 60 + sum(BACK_OFF_S))
+    assert running.starts == 181
+    assert {later - earlier for earlier, later in pairwise(started[len(BACK_OFF_S) :])} == {60.0}
+    assert running.progress.state == "running"
+
+
+def test_how_it_fails_can_be_seen(now: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "now_us", lambda: 1_790_000_000_000_000 + int(now.s * 1e6))
+    running = Failing(*[AWAY] * 3)
+    running.start(None, until_caught_up=False)  # type: ignore[arg-type] # no session is used
+    run(running, now, 4)
+    assert running.progress.as_json()["failing"] == {
+        "tries": 3,
+        "since": "2026-09-21T14:13:20+00:00",
+        "next_try_s": 3.0,
+    }
+    assert running.progress.state == "waiting"
+    run(running, now, 8)
+    assert running.progress.state == "running"
+    assert running.progress.failing is not None, "it has not shown yet that it goes well"
+    running._went_well()
+    assert running.progress.as_json()["failing"] is None
+
+
+def test_without_a_batch_to_apply_all_is_well(now: SimpleNamespace) -> None:
+    running = Failing(AWAY)
+    running.rests = True
+    running.start(None, until_caught_up=False)  # type: ignore[arg-type] # no session is used
+    run(running, now, 3)
+    assert running.progress.state == "running"
+    assert running.progress.failing is None
+
+
+def test_where_somebody_waits_it_gives_up_with_the_reason(now: SimpleNamespace) -> None:
+    running = Failing(*[AWAY] * 20)
+    running.start(None, until_caught_up=True)  # type: ignore[arg-type] # no session is used
+    run(running, now, 600)
     assert running.progress.state == "failed"
     assert running.progress.error is AWAY
-    assert running.starts == len(BACK_OFF_S) + 1
+    assert running.starts == 9
 
 
 def test_what_cannot_pass_is_not_tried_again(now: SimpleNamespace) -> None:
@@ -87,14 +128,16 @@ def test_what_cannot_pass_is_not_tried_again(now: SimpleNamespace) -> None:
     assert run(running, now, 30) == []
 
 
-def test_an_unexplained_failure_is_tried_three_times(now: SimpleNamespace) -> None:
+@pytest.mark.parametrize("until_caught_up", [False, True])
+def test_an_unexplained_failure(now: SimpleNamespace, until_caught_up: bool) -> None:
+    """It may be an outage that nobody thought of: a service tries on. Where somebody waits, three times are enough."""
     running = Failing(*["java.lang.IllegalStateException: no"] * 20)
-    running.start(None, until_caught_up=False)  # type: ignore[arg-type] # no session is used
+    running.start(None, until_caught_up=until_caught_up)  # type: ignore[arg-type] # no session is used
     run(running, now, 300)
-    assert running.progress.state == "failed"
+    assert running.progress.state == ("failed" if until_caught_up else "waiting")
     assert running.progress.error is not None
     assert "IllegalStateException" in running.progress.error.why
-    assert running.starts == 3
+    assert (running.starts == 3) == until_caught_up
 
 
 def test_a_batch_in_between_starts_the_count_again(now: SimpleNamespace) -> None:
@@ -111,3 +154,92 @@ def test_a_stop_while_it_waits_is_an_end(now: SimpleNamespace) -> None:
     running.stop()
     running.poll()
     assert running.progress.state == "stopped"
+
+
+def test_what_a_start_has_yet_to_learn_nests_nothing() -> None:
+    """A repair at a start may have much to learn: a thousand times is no RecursionError."""
+
+    class Learning(Failing):
+        def _learned(self, failure: str) -> bool:
+            return bool(self.failures)
+
+    one = Learning(*[WRONG] * 2_000)
+    one.start(None, until_caught_up=False)  # type: ignore[arg-type] # no session is used
+    assert (one.starts, one.progress.state) == (2_000, "failed")
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ("  File x\nredis.exceptions.ConnectionError: Error 111 connecting to 127.0.0.1:6379.", "store-unreachable"),
+        ("redis.exceptions.TimeoutError: Timeout reading from 127.0.0.1:6379", "store-unreachable"),
+        ("redis.exceptions.BusyLoadingError: Redis is loading the dataset in memory", "store-unreachable"),
+        ("org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node", "kafka-unreachable"),
+        ("Caused by: org.apache.kafka.common.errors.NetworkException: Disconnected", "kafka-unreachable"),
+        ("java.util.concurrent.TimeoutException: Cannot fetch record for offset 7 in 120000 milliseconds", "kafka-un"),
+        ("leftfold.errors.LogError: error[changelog-not-written]: a.changelog: batch 4 was not written", "kafka-un"),
+        ("redis.exceptions.AuthenticationError: invalid username-password pair", None),
+        ("redis.exceptions.ResponseError: wrong number of arguments", None),
+        ("org.apache.kafka.common.errors.OffsetOutOfRangeException: Fetch position", None),
+        ("ValueError: a person's own", None),
+    ],
+)
+def test_an_engine_that_is_away_is_named_by_what_spark_says(said: str, code: str | None) -> None:
+    failure = f"[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted\n{said}\n    at a.b.C(D.scala:1)"
+    found = outage("clicks", failure)
+    assert (found is None) == (code is None)
+    if found is not None and code is not None:
+        assert found.code.startswith(code)
+        assert found.retriable
+        assert found.why in said
+    running = Failing(failure)
+    running.start(None, until_caught_up=False)  # type: ignore[arg-type] # no session is used
+    running.poll()
+    assert running.progress.error is not None
+    assert running.progress.error.code.startswith(code or "view-failed")
+
+
+class Looking(Failing):
+    """Asks engines now and then, beside its query."""
+
+    def __init__(self, answer: LeftfoldError) -> None:
+        super().__init__()
+        self.answer = answer
+
+    def _look_after(self) -> None:
+        raise self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "state"),
+    [
+        (AWAY, "running"),
+        (
+            LogError("kafka-refused", "the brokers refused", why="a code that nobody knows", fix="wait"),
+            "running",
+        ),
+        (WRONG, "failed"),
+    ],
+)
+def test_a_look_that_no_engine_answers_ends_no_query(answer: LeftfoldError, state: str, now: SimpleNamespace) -> None:
+    running = Looking(answer)
+    running.start(None, until_caught_up=False)  # type: ignore[arg-type] # no session is used
+    running.poll()
+    assert running.progress.state == state
+
+
+def test_a_start_is_left_where_it_may_be(now: SimpleNamespace) -> None:
+    running = Failing()
+    running.stop()
+    running.start(None, until_caught_up=False)  # type: ignore[arg-type] # no session is used
+    assert running.starts == 0
+    assert running.progress.state == "stopped"
+
+
+def test_what_fails_because_of_a_stop_is_no_failure(now: SimpleNamespace) -> None:
+    running = Failing("Job 7 cancelled")
+    running.start(None, until_caught_up=False)  # type: ignore[arg-type] # no session is used
+    running.stop()
+    running.poll()
+    assert running.progress.state == "stopped"
+    assert running.progress.error is None

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from leftfold.run import supervisor as module
+from leftfold.run import crew as module
 from leftfold.run.lake import lake_name
 from leftfold.run.running import Running
 from leftfold.run.supervisor import Supervisor
 from leftfold.spark.query import Query
+from tests.unit.run.test_crew import a_session
 
 
 class Once(Running):
@@ -25,10 +26,18 @@ class Once(Running):
 
     def prepare(self, session: Any) -> None: ...
 
+    def beat(self) -> None: ...
+
     def _begin(self) -> Query:
         self.told.append(self.name)
         query: Any = SimpleNamespace(
-            failure=lambda: None, snapshot=self._looked, stop_if_idle=lambda: True, active=True
+            failure=lambda: None,
+            snapshot=self._looked,
+            stop_if_idle=lambda: True,
+            active=True,
+            in_batch=False,
+            at_rest=False,
+            wait=lambda seconds: None,
         )
         self.ends = query
         return query  # type: ignore[no-any-return] # a stand-in
@@ -48,7 +57,7 @@ def watched(told: list[str], *, until_caught_up: bool, stopped: bool = False) ->
     made._stop = threading.Event()
     if stopped:
         made._stop.set()
-    made._watch(None, lambda _: None)
+    made._watch(a_session(), lambda _: None)
     return [one.progress.state for one in made._all]
 
 
@@ -60,17 +69,17 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_lake_that_is_to_catch_up_comes_after_its_view() -> None:
     told: list[str] = []
     assert watched(told, until_caught_up=True) == ["caught up"] * 3
-    assert told[:2] == ["clicks", "items.intake"]
+    assert told.index("items.intake") < told.index(lake_name("clicks"))
     assert told.index(lake_name("clicks")) > told.index("clicks has caught up")
 
 
 def test_else_all_run_side_by_side() -> None:
     told: list[str] = []
     watched(told, until_caught_up=False)
-    assert told[:3] == ["clicks", "items.intake", lake_name("clicks")]
+    assert {"clicks", "items.intake", lake_name("clicks")} <= set(told)
 
 
 def test_a_stop_before_it_is_started() -> None:
     told: list[str] = []
     assert watched(told, until_caught_up=True, stopped=True) == ["stopped"] * 3
-    assert lake_name("clicks") not in told
+    assert told == []

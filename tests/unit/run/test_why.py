@@ -17,19 +17,19 @@ from rich.console import Console
 import leftfold as lf
 from leftfold import clock
 from leftfold.cli.why_verb import _numbers, as_document, show
+from leftfold.declare.catalog import DeclaredView
 from leftfold.fold import columns
 from leftfold.fold.definition import Definition
 from leftfold.fold.expressions import to_micros
 from leftfold.fold.tiles import floor
 from leftfold.kafka.encode import json_encoder
-from leftfold.kafka.reading import Logged, partition_of
+from leftfold.kafka.log_reader import Logged, partition_of
 from leftfold.run import why as whys
 from leftfold.run.why import Sources, Why
 from leftfold.settings import Kafka, Profile
-from leftfold.spec.catalog import DeclaredView
 from leftfold.store.layout import LIFETIME_FIELD, LedgerRow
 from leftfold.store.layout import field as tile_field
-from tests.unit.spec.declared import NOON
+from tests.unit.declare.declared import NOON
 from tests.unit.store.held import HeldStore
 
 PARTITIONS = 4

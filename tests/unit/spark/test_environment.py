@@ -35,7 +35,7 @@ def test_the_archives_hold_packages_at_their_top() -> None:
     made = environment.archives()
     with tarfile.open(made[environment.PACKAGE]) as tar:
         names = tar.getnames()
-    assert {"leftfold/__init__.py", "leftfold/spark/sink.py", "leftfold/jars.lock.json"} <= set(names)
+    assert {"leftfold/__init__.py", "leftfold/spark/sinks/online.py", "leftfold/jars.lock.json"} <= set(names)
     assert not [name for name in names if "__pycache__" in name]
     with tarfile.open(made[environment.LIBRARIES]) as tar:
         names = tar.getnames()

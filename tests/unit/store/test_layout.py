@@ -18,6 +18,7 @@ from leftfold.store.layout import (
     field,
     ledger_in,
     manifest,
+    reached,
     row_ttl_s,
     vector_name,
 )
@@ -87,6 +88,9 @@ def test_ledger_rows_of_batches_add_up() -> None:
     before = LedgerRow("clicks", 3, "late", 5, 10, 20, 30)
     batch = LedgerRow("clicks", 3, "late", 2, 11, 19, 32)
     assert batch.after(before) == LedgerRow("clicks", 3, "late", 7, 11, 20, 32)
+    hashed = replace(before, content=(5, 6), newest_hash=-7), replace(batch, content=(3, 6), newest_hash=8)
+    assert hashed[1].after(hashed[0]) == replace(batch.after(before), content=(6, 0), newest_hash=8)
+    assert hashed[0].after(hashed[1]).newest_hash == 8, "of the newest record, whichever was counted last"
     assert batch.after(None) == batch
 
 
@@ -138,3 +142,19 @@ def test_what_is_kept_for_ever() -> None:
     assert row_ttl_s(replace(ONE, features=ever)) == 0
     assert row_ttl_s(ITEM) == 0
     assert row_ttl_s(replace(ITEM, ttl=S + 1)) == 2
+
+
+def test_reads_are_moved_by_brokers_clocks_and_by_producers_only_as_far_as_a_clock_may_be_ahead() -> None:
+    origins = (Origin("kept", H, "broker"), Origin("copied", H, "header"), Origin("stamped", H, "producer"))
+    now, ahead = 100 * D, 100 * D + 3 * H
+
+    def row(topic: str, event: int, outcome: str = "accepted") -> LedgerRow:
+        return LedgerRow(topic, 0, outcome, 1, newest_log=now, newest_event=event, newest_offset=1)
+
+    assert reached([], origins, now) == 0
+    assert reached([row("stamped", ahead), row("kept", now - 1)], origins, now) == now + 60 * S
+    assert reached([row("stamped", now - 5)], origins, now) == now - 5
+    assert reached([row("kept", ahead)], origins, now) == ahead  # this machine's clock is behind
+    assert reached([row("copied", ahead)], origins, now) == ahead
+    refused = [row("kept", now + 365 * D, outcome) for outcome in ("future", "late", "rejected")]
+    assert reached([row("kept", now - 1), *refused], origins, now) == now - 1

@@ -11,8 +11,8 @@ import leftfold as lf
 from leftfold.errors import LeftfoldError
 from leftfold.fold.definition import Definition
 from leftfold.fold.expressions import from_micros, to_micros
+from tests.unit.declare.declared import NOON, Click, clicks
 from tests.unit.fold.test_latest import ITEM
-from tests.unit.spec.declared import NOON, Click, clicks
 from tests.unit.store.held import HeldStore, arguments
 
 AT = to_micros(NOON)

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import leftfold as lf
+from leftfold.declare.rows import Provenance, Row
 from leftfold.errors import StoreError
-from leftfold.spec.rows import Provenance, Row
 from leftfold.store.reader import Read
 from leftfold.store.serving import rows_of, target_of
-from tests.unit.spec.declared import NOON, Click, clicks
+from tests.unit.declare.declared import NOON, Click, clicks
 
 
 class UserActivity(lf.Features, of=clicks, by=Click.user_id):

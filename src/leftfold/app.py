@@ -1,0 +1,681 @@
+"""The Python entry point: `open` returns an `App`, which has a method for each verb of the command line.
+
+Opening a project connects to nothing. Each method imports the engines that it needs.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from leftfold.declare.catalog import Catalog
+from leftfold.declare.event import Event
+from leftfold.declare.free import View
+from leftfold.declare.rows import Row
+from leftfold.errors import DeclarationError, RunError
+from leftfold.fold.durations import SECOND, Duration, micros
+from leftfold.fold.expressions import to_micros
+from leftfold.loading import load
+from leftfold.places import check_checkpoints, check_lake, scheme_of
+from leftfold.private import STATE
+from leftfold.project import find_root, read_document, read_profile
+from leftfold.settings import Kafka, OnlineStore, Registry, Spark
+
+if TYPE_CHECKING:
+    from leftfold.adopt.adopting import Adopted
+    from leftfold.hazards.cluster_review import ClusterReview
+    from leftfold.kafka.admin import Admin
+    from leftfold.kafka.producer import Producer
+    from leftfold.kafka.registry import SchemaRegistry
+    from leftfold.kafka.rejects import Rejects
+    from leftfold.local.endpoints import Endpoints
+    from leftfold.observe.observation import Observed
+    from leftfold.plan.diff import PlanOptions
+    from leftfold.plan.steps import Plan, Step
+    from leftfold.rebuild.compare import Comparison
+    from leftfold.rebuild.rebuild import Rebuild
+    from leftfold.render.documents import Manifest
+    from leftfold.render.spark import SparkOptions
+    from leftfold.render.strimzi import StrimziOptions
+    from leftfold.replay.archives import Archives
+    from leftfold.replay.copy import Copy
+    from leftfold.replay.replay import Replay
+    from leftfold.run.progress import Progress
+    from leftfold.run.status import ViewStatus
+    from leftfold.run.supervisor import Supervisor
+    from leftfold.run.why import Why
+    from leftfold.sizing.constants import Constants
+    from leftfold.spark.session import SparkSession
+    from leftfold.spark.training.as_of import AsOf
+    from leftfold.store.reader import Reader
+    from leftfold.store.serving import NamedRow
+    from leftfold.store.standings import Standing, Standings
+    from leftfold.training.sets import Project, TrainingSet
+
+# After a promote the previous build is kept for at least a minute, because reads in progress still use it.
+MINUTE = 60 * SECOND
+R = TypeVar("R", bound=Row)
+
+
+def open(path: str | Path | None = None, *, profile: str | None = None) -> App:
+    """Open the project at `path`, or the one that the current directory is in.
+
+    This connects to nothing and loads no declaration yet.
+    """
+    root = find_root(Path(path) if path is not None else None)
+    return App(root, profile)
+
+
+class App:
+    """One project under one profile.
+
+    With `secrets=False` an environment variable that is not set stays "env:NAME" in the settings. This is enough for
+    methods that connect to nothing.
+    """
+
+    def __init__(self, root: Path, profile: str | None = None, *, secrets: bool = True) -> None:
+        self.root = root
+        self._document = read_document(root)
+        self.name: str = self._document["project"]["name"]
+        self.profile = read_profile(root, self._document, profile, secrets=secrets)
+
+    @cached_property
+    def _loaded(self) -> tuple[Catalog, list[DeclarationError]]:
+        return Catalog.of(load(self.root, self._document["project"]["declarations"]))
+
+    @property
+    def problems(self) -> list[DeclarationError]:
+        return self._loaded[1]
+
+    @property
+    def catalog(self) -> Catalog:
+        if self.problems:
+            raise self.problems[0]
+        return self._loaded[0]
+
+    # Locations -------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> Path:
+        return self.root / STATE
+
+    @property
+    def log_directory(self) -> Path:
+        return self.state / "logs"
+
+    @property
+    def checkpoints(self) -> str:
+        return self.profile.checkpoints or str(self.state / self.profile.name / "checkpoints")
+
+    @property
+    def lake(self) -> str:
+        return self.profile.lake or str(self.state / self.profile.name / "lake")
+
+    @property
+    def _locks(self) -> Path:
+        return self.state / self.profile.name / "locks"
+
+    @cached_property
+    def kafka(self) -> Kafka:
+        return (self.profile.kafka or Kafka(bootstrap=self._endpoints().bootstrap)).of(self.profile.namespace)
+
+    @cached_property
+    def registry(self) -> Registry:
+        return self.profile.registry or Registry(url=self._endpoints().registry_url)
+
+    @cached_property
+    def online(self) -> OnlineStore:
+        return self.profile.online or OnlineStore.model_validate({"url": self._endpoints().redis_url})
+
+    @property
+    def spark(self) -> Spark:
+        """The profile's Spark settings. "standalone" is replaced by the address of this project's own Spark cluster."""
+        spark = self.profile.spark
+        if spark.master != "standalone":
+            return spark
+        from leftfold.local import endpoints
+
+        local = endpoints.last(self.root)
+        if local is None or local.spark_url is None or not local.alive("spark-master"):
+            raise RunError(
+                "spark-cluster-down",
+                f'profile {self.profile.name} runs on the master "standalone", and no Spark cluster runs here',
+                why="none was asked for" if local is None or local.spark_url is None else "its master is not alive",
+                fix="leftfold up --spark-workers 2",
+                retriable=True,
+            )
+        # Half of the cores: one per worker. A stopped driver keeps its cores, and a second driver can still start.
+        conf = {"spark.cores.max": len(local.ports.spark_workers), **spark.conf}
+        return spark.model_copy(update={"master": local.spark_url, "conf": conf})
+
+    def _endpoints(self) -> Endpoints:
+        from leftfold.local import endpoints
+
+        return endpoints.read(self.root)
+
+    # Verbs -----------------------------------------------------------------------------------------------------
+
+    def observe(self, *, also: Sequence[str] = (), sample: bool = False) -> Observed:
+        """Observe the current state, read-only: topics, schemas, consumer groups and the online store.
+
+        The topics are the declared ones, Leftfold's own, and those named in `also`. With `sample` the newest records
+        of the declared topics are read too, which takes seconds.
+        """
+        from leftfold.observe.observation import ObservedBuild, ObservedStore, observe
+        from leftfold.observe.sampling import sampled
+        from leftfold.store.builds import followed_builds, stored_builds
+        from leftfold.store.memory import memory_in_use
+
+        url = self.online.address
+        found = followed_builds(url, self.profile.namespace, self.catalog.views)
+        builds = [ObservedBuild(view=b.view, id=b.id, followed=True, batch=b.batch, **b.manifest) for b in found]
+        memory = memory_in_use(url)
+        store = None if memory is None else ObservedStore(memory.used, memory.limit, memory.policy)
+        stored = list(stored_builds(url, self.profile.namespace, self.catalog.views))
+        seen = observe(self.catalog, self.profile, self.kafka, *self.log, builds, also, store, stored)
+        return sampled(seen, self.catalog, self.profile, self.kafka, *self.log) if sample else seen
+
+    def plan(
+        self, observed: Observed | None = None, *, delete: Sequence[str] = (), asked: PlanOptions | None = None
+    ) -> Plan:
+        """Return the steps that `apply` would do, and their hazards. `delete` names topics to delete."""
+        from leftfold.plan.diff import PlanOptions, plan
+
+        seen = observed or self.observe(also=delete)
+        return plan(
+            self.catalog, self.profile, seen, delete=delete, asked=asked or PlanOptions(constants=self.constants)
+        )
+
+    @property
+    def constants(self) -> Constants:
+        """The capacity figures of machines and engines: as measured by the last probe, or the defaults."""
+        from leftfold.sizing import constants
+
+        return constants.read(constants.place(self.state, self.profile.name))
+
+    def probe(self, note: Callable[[str], None] = lambda _: None) -> Constants:
+        """Measure the capacity of machines and engines, in about two minutes, and store it for all later plans."""
+        _need_spark()
+        from leftfold.run.probe import calibrate
+        from leftfold.run.supervisor import Engines
+        from leftfold.sizing import constants
+
+        profile = self.profile.model_copy(update={"spark": self.spark})
+        found = calibrate(profile, Engines(self.kafka, self.online, *self.log), self.state, note=note)
+        constants.write(found, constants.place(self.state, self.profile.name))
+        return found
+
+    @cached_property
+    def log(self) -> tuple[Admin, SchemaRegistry]:
+        from leftfold.kafka.admin import Admin
+        from leftfold.kafka.registry import SchemaRegistry
+
+        return Admin(self.kafka), SchemaRegistry(self.registry)
+
+    def apply(self, plan: Plan) -> Iterator[Step]:
+        """Do the steps of a plan, and yield each step when it is done.
+
+        Refused while another apply runs on the same profile.
+        """
+        from leftfold.plan.saved import Journal
+        from leftfold.store.lease import exclusive
+
+        journal = Journal(self.state / self.profile.name / "applied.jsonl")
+        with exclusive(self.online.address, self.profile.namespace, "apply") as lease:
+
+            def before(step: Step) -> None:
+                lease.check()
+                journal.begun(step)
+
+            for step in plan.apply(*self.log, before, self._remove_build):
+                journal.done(step)
+                yield step
+
+    def _remove_build(self, view: str, build: str) -> None:
+        from leftfold.declare.companions import receipts_topic
+        from leftfold.kafka.receipt_log import ReceiptLog
+        from leftfold.run.leftovers import remove_build
+
+        remove_build(
+            view,
+            build,
+            url=self.online.address,
+            namespace=self.profile.namespace,
+            receipts=ReceiptLog(self.kafka, self.profile.topic_name(receipts_topic())),
+            checkpoints=self.checkpoints,
+        )
+
+    def inspect(self, *, downtime: Duration = "3d") -> ClusterReview:
+        """Review the whole cluster, with everything on it that others own. Read-only; it takes seconds.
+
+        `downtime` is the longest outage of a consumer that is to be survived.
+        """
+        from leftfold.hazards.cluster_review import review_cluster
+
+        return review_cluster(self.kafka, downtime=micros(downtime, option="downtime"))
+
+    def adopt(self, topic: str) -> Adopted:
+        """Make a declaration for an existing topic. `topic` is its name in the cluster."""
+        from leftfold.adopt.adopting import adopt
+        from leftfold.adopt.look import look
+
+        return adopt(look(topic, self.kafka, *self.log))
+
+    def render(self, options: StrimziOptions | SparkOptions) -> list[Manifest]:
+        """Make the project's Kubernetes manifests, checked against the schemas of their kinds. Connects to nothing."""
+        from leftfold.render.manifests import render
+
+        return render(self.name, self.catalog, self.profile, options)
+
+    def send(self, topic: str, records: Iterable[Event | Mapping[str, Any]]) -> int:
+        """Send events, or dicts of their fields, to a declared topic. Return their number once all are acknowledged."""
+        with self.producer(topic) as producer:
+            for record in records:
+                if isinstance(record, Event):
+                    producer.send(record)
+                else:
+                    producer.send_dict(record)
+        return producer.sent
+
+    def producer(self, topic: str) -> Producer:
+        """A typed producer for a declared topic; use it in a `with` block."""
+        from leftfold.kafka.producer import Producer
+
+        declared = self.catalog.topic(topic)
+        name = self.profile.topic_name(topic, external=declared.external)
+        return Producer(declared, name, self.kafka, self.log[1])
+
+    def rejects(self, topic: str) -> Rejects:
+        """The records that the topic's intake did not accept, and the means to re-drive corrected ones."""
+        from leftfold.declare.companions import late_topic, redrive_topic, rejects_topic
+        from leftfold.kafka.rejects import Rejects, RejectTopics
+
+        declared, name = self.catalog.topic(topic), self.profile.topic_name
+        late, rejected, again = (name(of(topic)) for of in (late_topic, rejects_topic, redrive_topic))
+        topics = RejectTopics(name(topic, external=declared.external), rejected, late, again)
+        return Rejects(declared, topics, self.kafka, *self.log, self.catalog.keys_of(declared))
+
+    def run(
+        self,
+        *,
+        views: Sequence[str] = (),
+        until_caught_up: bool = False,
+        fresh: Sequence[str] = (),
+        look: Callable[[list[Progress]], None] = lambda _: None,
+        session: SparkSession | None = None,
+    ) -> list[Progress]:
+        """Run all views of the project, or those named, until they have caught up or `supervisor` is asked to stop.
+
+        `look` is called about five times a second with the progress of each query. A failed view has an `error`.
+        """
+        supervisor = self.supervisor(views=views, until_caught_up=until_caught_up, fresh=fresh)
+        return supervisor.run(look, session=session)
+
+    def supervisor(
+        self, *, views: Sequence[str] = (), until_caught_up: bool = False, fresh: Sequence[str] = ()
+    ) -> Supervisor:
+        """Prepare to run all views of the project, or the named ones. Starts no JVM yet."""
+        _need_spark()
+        self._check_places()
+        return self._supervise(
+            views=tuple(views) or tuple(self.catalog.views), until_caught_up=until_caught_up, fresh=frozenset(fresh)
+        )
+
+    def _check_places(self) -> None:
+        """Refuse unsafe locations of checkpoints and lake, before anything starts that commits to them."""
+        conf = self.profile.spark.conf
+        check_checkpoints(self.checkpoints, scheme_of(self.checkpoints, conf))
+        if self.catalog.fills_lake:
+            check_lake(self.lake, scheme_of(self.lake, conf), conf)
+
+    def _supervise(
+        self, *, views: tuple[str, ...], until_caught_up: bool = False, fresh: frozenset[str] = frozenset()
+    ) -> Supervisor:
+        from leftfold.run.supervisor import Engines, RunOptions, Supervisor
+
+        options = RunOptions(
+            views=views,
+            until_caught_up=until_caught_up,
+            fresh=fresh,
+            checkpoints=self.checkpoints,
+            lake=self.lake,
+            locks=self._locks,
+            log_file=self.log_directory / "spark.log",
+            application=f"leftfold {self.name}",
+        )
+        engines = Engines(self.kafka, self.online, *self.log)
+        profile = self.profile.model_copy(update={"spark": self.spark})
+        return Supervisor(self.catalog, profile, engines, options)
+
+    def replay(self, topic: str, *, start: datetime | None = None, end: datetime | None = None) -> Replay:
+        """Prepare a replay of the topic's records from `start` up to `end`.
+
+        It begins at the first record logged at `start` or later, and ends before the first logged at `end` or later.
+        The offsets are found and frozen now. `.frame()` later gives the records as a Spark DataFrame. For a topic with
+        an archive, finding the offsets needs Spark, which starts here if none is running.
+        """
+        _need_spark()
+        from leftfold.declare.event import fields_of
+        from leftfold.replay.replay import Replay, frozen, frozen_history
+        from leftfold.run.sources import source_of
+        from leftfold.spark.session import build_session, session_at_hand
+
+        declared, (admin, registry) = self.catalog.topic(topic), self.log
+        source = source_of(
+            (declared,),
+            frozenset(fields_of(declared.event)),
+            profile=self.profile,
+            kafka=self.kafka,
+            lake=self.lake,
+            admin=admin,
+            registry=registry,
+            who="a replay",
+            at=declared.source,
+        )
+        (name,), (partitions,) = source.topics, source.partitions
+
+        def session() -> SparkSession:
+            return session_at_hand() or build_session(
+                self.spark,
+                application=f"leftfold {self.name}",
+                log_file=self.log_directory / "spark.log",
+                lake=declared.archive,
+            )
+
+        moments = {"start": _moment(start), "end": _moment(end)}
+        found = (
+            frozen_history(session(), admin, source, **moments)
+            if declared.archive
+            else frozen(admin, name, partitions, **moments)
+        )
+        return Replay(
+            topic=declared,
+            topic_id=admin.topic_ids([name])[name],
+            ranges=found.ranges,
+            source=source,
+            registry=registry,
+            start_session=session,
+        )
+
+    def copy(
+        self,
+        topic: str,
+        into: str,
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        follow: bool = False,
+    ) -> Copy:
+        """Prepare a copy of the topic's records to the topic `into`. Needs no Spark.
+
+        The copy is exactly-once, even if it is killed at any point. `start` applies to the first run only. Later runs
+        continue where the last one stopped. With `follow` the copy has no end.
+        """
+        from leftfold.replay.copy import copying
+
+        topics = self.catalog.topic(topic), self.catalog.topic(into)
+        return copying(
+            *topics, self.profile, self.kafka, self.log[0], start=_moment(start), end=_moment(end), follow=follow
+        )
+
+    def rebuild(
+        self,
+        view: str,
+        *,
+        since: datetime | None = None,
+        again: bool = False,
+        until_caught_up: bool = False,
+        cores: int = 1,
+    ) -> Rebuild:
+        """Prepare a backfill of a view from all of history, into a new build next to the one that readers follow.
+
+        It is not started yet.
+        """
+        _need_spark()
+        self._check_places()
+        from leftfold.rebuild.rebuild import Rebuild, RebuildOptions
+
+        name = self.catalog.view(view).name
+        options = RebuildOptions(
+            name, _moment(since), again=again, until_caught_up=until_caught_up, cores=cores, locks=self._locks
+        )
+        log_file = self.log_directory / f"rebuild-{name}.log"
+        return Rebuild(self._supervise(views=()), self.standings, self.spark, options, log_file=log_file)
+
+    def compare(
+        self,
+        view: str,
+        *,
+        at: datetime | None = None,
+        against: str | None = None,
+        keys: Mapping[str, str] | None = None,
+        tolerance: float = 0.0,
+        top: int = 5,
+        cores: int = 1,
+        session: SparkSession | None = None,
+    ) -> Comparison:
+        """Compare the staged build of a view with the followed one, at one position of the log.
+
+        With `against` the other side is a foreign table. It is compared with the staged build, else with the followed
+        one, else with the declared definition. `keys` maps our names of keys and features to the columns of the table.
+        A `session` that is passed in is not stopped.
+        """
+        _need_spark()
+        from leftfold.rebuild.compare import CompareOptions, Comparing
+        from leftfold.spark.history.scan import bounded
+        from leftfold.spark.session import build_session
+
+        options = CompareOptions(_moment(at), against, keys or {}, tolerance, top)
+        comparing = Comparing(self._supervise(views=()), self.standings, self.log[0], self.catalog.view(view), options)
+        if session is not None:
+            return comparing.run(session)
+        own = build_session(
+            bounded(self.spark, cores),
+            application=f"leftfold compare {view}",
+            log_file=self.log_directory / f"compare-{view}.log",
+            lake=True,
+        )
+        try:
+            return comparing.run(own)
+        finally:
+            own.stop()
+
+    def promote(self, view: str, *, keep: Duration = "24h", behind: int | None = None) -> Standing:
+        """Move readers to the staged build at once. The previous build is kept for `keep`, for a rollback."""
+        from leftfold.rebuild import promote
+
+        most = promote.BEHIND if behind is None else behind
+        kept = max(micros(keep, option="keep"), MINUTE)
+        return promote.promote(self.catalog.view(view).name, self.standings, keep=kept, most_behind=most)
+
+    def rollback(self, view: str) -> Standing:
+        """Move readers back to the build that they left at the last promote."""
+        from leftfold.rebuild import promote
+
+        return promote.roll_back(self.catalog.view(view).name, self.standings)
+
+    @cached_property
+    def standings(self) -> Standings:
+        """The builds of each view that readers follow, could follow (staged), and followed before."""
+        from leftfold.store.standings import Standings
+
+        return Standings(self.online.address, self.profile.namespace)
+
+    def archive(self, *, session: SparkSession | None = None) -> Archives:
+        """The archives of all topics that have one; use it in a `with` block. Spark starts at the first request."""
+        _need_spark()
+        from leftfold.replay.archives import Archives
+        from leftfold.spark.session import build_session
+
+        def start() -> SparkSession:
+            log_file = self.log_directory / "archive.log"
+            return build_session(self.spark, application=f"leftfold {self.name} archive", log_file=log_file, lake=True)
+
+        locks = self.state / self.profile.name / "locks"
+        return Archives(self.catalog, self.profile, self.lake, self.kafka, *self.log, locks, start, session)
+
+    def training_set(
+        self,
+        labels: Any,
+        vector: type[Row] | str,
+        /,
+        *,
+        time: str,
+        keys: Mapping[str, str] | None = None,
+        as_of: AsOf = "log",
+        batch: str | Mapping[str, str] | None = None,
+        build: Mapping[str, str] | None = None,
+    ) -> TrainingSet:
+        """Make a training set by a point-in-time join: for each label the features of the vector, from the log.
+
+        The moment of a label is in its column `time`. Nothing is read until rows are asked for.
+
+        `labels` is a Spark or pandas DataFrame, or the path of a .parquet, .csv or .jsonl file.
+        `keys` names the column that holds a view's key, if its name differs: keys={"user_id": "uid"}.
+        `as_of` decides which events count as known at that moment: "event" takes all that had happened, "log" all that
+        had been logged, "served" all that readers of the store could get.
+        For "served", `batch` may name the column with the batch that a reader got (see `Row.provenance`), or map each
+        view to such a column. `build` names the builds that readers followed, by view.
+        """
+        from leftfold.training.sets import TrainingOptions, TrainingSet, vector_of
+
+        wanted = vector_of(vector, self.catalog)
+        batches = dict.fromkeys(wanted.views, batch) if isinstance(batch, str) else dict(batch or {})
+        options = TrainingOptions(time, dict(keys or {}), as_of, batches, dict(build or {}))
+        return TrainingSet(labels, wanted, options, self._for_training())
+
+    def training_set_again(self, directory: str | Path) -> TrainingSet:
+        """Make the training set that was written to `directory` again, from the same offsets.
+
+        Its `digest()` must equal its `expected`.
+        """
+        from leftfold.training.sets import again
+
+        return again(str(directory), self._for_training())
+
+    def _for_training(self) -> Project:
+        _need_spark()
+        from leftfold.run.supervisor import Engines
+        from leftfold.spark.session import build_session, session_at_hand
+        from leftfold.training.sets import Project
+
+        def session(given: Any) -> SparkSession:
+            # The session can read Delta, because the history of a free view is in the lake.
+            return session_at_hand(given) or build_session(
+                self.spark,
+                application=f"leftfold {self.name}",
+                log_file=self.log_directory / "spark.log",
+                lake=True,
+            )
+
+        engines = Engines(self.kafka, self.online, *self.log)
+        return Project(self.catalog, self.profile, engines, self.lake, session)
+
+    def status(self) -> list[ViewStatus]:
+        """The state of each view: which batches it has applied, and its lag behind the log."""
+        from leftfold.run.status import view_statuses
+
+        return view_statuses(self.catalog, self.profile, self.log[0], self.reader, self.standings)
+
+    def why(
+        self, view: str, /, *, at: datetime | None = None, watch: Callable[[int, int], None] | None = None, **key: Any
+    ) -> Why:
+        """Explain the values of one entity by its tiles in the store and its events in the log. Needs no Spark.
+
+        `watch` is called from time to time with the number of records read so far and the total.
+        """
+        from leftfold.run.why import Sources, why
+
+        sources = Sources(self.reader, self.kafka, *self.log, self.profile)
+        return why(self.catalog.view(view), key, _moment(at), sources, watch or (lambda _done, _total: None))
+
+    @cached_property
+    def reader(self) -> Reader:
+        from leftfold.store.reader import Reader
+
+        return Reader(self.online.address, self.profile.namespace)
+
+    @overload
+    def get(self, view: type[R], /, *, at: datetime | None = None, **key: Any) -> R: ...
+    @overload
+    def get(self, view: str | View, /, *, at: datetime | None = None, **key: Any) -> NamedRow: ...
+    def get(self, view: type[R] | str | View, /, *, at: datetime | None = None, **key: Any) -> R | NamedRow:
+        """Read the current row of one entity, or a vector.
+
+        A read by class gives a typed row. A read by name uses only the manifest in the store. `at` asks for a past
+        moment: it must be a whole step, and so recent that the store still has its tiles.
+        """
+        from leftfold.store.serving import rows_of, target_of
+
+        (row,) = rows_of(view, self.reader.read(target_of(view), [key], _moment(at)))
+        return row
+
+    @overload
+    def get_many(
+        self, view: type[R], keys: Iterable[Mapping[str, Any]], /, *, at: datetime | None = None
+    ) -> list[R]: ...
+    @overload
+    def get_many(
+        self, view: str | View, keys: Iterable[Mapping[str, Any]], /, *, at: datetime | None = None
+    ) -> list[NamedRow]: ...
+    def get_many(
+        self, view: type[R] | str | View, keys: Iterable[Mapping[str, Any]], /, *, at: datetime | None = None
+    ) -> list[R] | list[NamedRow]:
+        """Read one row per key, in the order of the keys, in one round trip."""
+        from leftfold.store.serving import rows_of, target_of
+
+        return rows_of(view, self.reader.read(target_of(view), list(keys), _moment(at)))
+
+    @overload
+    async def aget(self, view: type[R], /, *, at: datetime | None = None, **key: Any) -> R: ...
+    @overload
+    async def aget(self, view: str | View, /, *, at: datetime | None = None, **key: Any) -> NamedRow: ...
+    async def aget(self, view: type[R] | str | View, /, *, at: datetime | None = None, **key: Any) -> R | NamedRow:
+        """Do the same as `get`, for an asyncio event loop."""
+        from leftfold.store.serving import rows_of, target_of
+
+        (row,) = rows_of(view, await self.reader.aread(target_of(view), [key], _moment(at)))
+        return row
+
+    @overload
+    async def aget_many(
+        self, view: type[R], keys: Iterable[Mapping[str, Any]], /, *, at: datetime | None = None
+    ) -> list[R]: ...
+    @overload
+    async def aget_many(
+        self, view: str | View, keys: Iterable[Mapping[str, Any]], /, *, at: datetime | None = None
+    ) -> list[NamedRow]: ...
+    async def aget_many(
+        self, view: type[R] | str | View, keys: Iterable[Mapping[str, Any]], /, *, at: datetime | None = None
+    ) -> list[R] | list[NamedRow]:
+        """Do the same as `get_many`, for an asyncio event loop."""
+        from leftfold.store.serving import rows_of, target_of
+
+        return rows_of(view, await self.reader.aread(target_of(view), list(keys), _moment(at)))
+
+
+def _need_spark() -> None:
+    if importlib.util.find_spec("pyspark") is None:
+        raise RunError(
+            "spark-missing",
+            "PySpark is not installed here",
+            why="declaring, sending and reading work without it; running a view does not",
+            fix="install it: pip install 'leftfold[spark]'",
+        )
+
+
+def _moment(at: datetime | None) -> int | None:
+    if at is None:
+        return None
+    if at.tzinfo is None:
+        raise DeclarationError(
+            "naive-datetime",
+            "a read is asked for a moment that has no time zone",
+            why="without a zone it is a different moment on every machine",
+            fix="use datetime(..., tzinfo=timezone.utc)",
+        )
+    return to_micros(at)

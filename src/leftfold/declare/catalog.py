@@ -1,0 +1,166 @@
+"""The catalog: everything that a project declares, checked as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from leftfold.declare.code import code_fingerprint
+from leftfold.declare.features import Features
+from leftfold.declare.free import View
+from leftfold.declare.reading import Reading
+from leftfold.declare.sinks import ARCHIVES, Lake, Online, Sink
+from leftfold.declare.table import Table
+from leftfold.declare.topic import Topic
+from leftfold.declare.vector import Vector
+from leftfold.errors import DeclarationError, SourceLine
+from leftfold.fold.definition import Definition, Key
+from leftfold.fold.latest import Latest
+
+
+@dataclass(frozen=True)
+class DeclaredView:
+    """A view of any kind. The meaning of a free view is known only in a process that can run its function."""
+
+    name: str
+    reading: Reading
+    definition: Definition | Latest | View
+    source: SourceLine
+    declared: Any  # the class or function that the user has
+    sinks: tuple[Sink, ...] = (Online(),)
+
+    @classmethod
+    def of(cls, declared: type[Features] | type[Table] | View) -> DeclaredView:
+        if isinstance(declared, View):
+            return cls(declared.name, declared.reading, declared, declared.source, declared, declared.sinks)
+        definition = declared.__leftfold_definition__
+        return cls(
+            definition.view,
+            declared.__leftfold_reading__,
+            definition,
+            declared.__leftfold_source__,
+            declared,
+            declared.__leftfold_sinks__,
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint of the view's meaning. For a free view, whose plan only Spark knows, that of its code."""
+        if isinstance(self.definition, View):
+            return code_fingerprint(self.definition.function, self.source)
+        return self.definition.fingerprint
+
+    @property
+    def summary(self) -> str:
+        """A description of the view in one line."""
+        definition, read = self.definition, self.reading
+        of = read.stream.name if read.stream else ", ".join(t.name for t in read.topics)
+        if isinstance(definition, View):
+            return f"function of {of} by {', '.join(definition.by)}"
+        number = len(definition.visible)
+        noun = "feature" if isinstance(definition, Definition) else "column"
+        keys = ", ".join(k.name for k in definition.keys)
+        return f"{number} {noun}{'' if number == 1 else 's'} of {of} by {keys}"
+
+
+@dataclass(frozen=True)
+class Catalog:
+    topics: dict[str, Topic[Any]]
+    views: dict[str, DeclaredView]
+    vectors: dict[str, type[Vector]]
+
+    @property
+    def fills_lake(self) -> bool:
+        """True if the project writes to Delta tables: rows of a view, or a topic's archive."""
+        sinks = [sink for view in self.views.values() for sink in view.sinks]
+        return any(isinstance(sink, Lake) for sink in sinks) or any(t.archive for t in self.topics.values())
+
+    @classmethod
+    def of(cls, declared: Iterable[Any]) -> tuple[Catalog, list[DeclarationError]]:
+        """Make the catalog. Also return all problems found in it, not only the first."""
+        topics: dict[str, Topic[Any]] = {}
+        views: dict[str, DeclaredView] = {}
+        vectors: dict[str, type[Vector]] = {}
+        sources: dict[tuple[str, str], tuple[Any, SourceLine]] = {}
+        problems: list[DeclarationError] = []
+        for declaration in declared:
+            kind, name, source = _described(declaration)
+            first, where = sources.setdefault((kind, name), (declaration, source))
+            if first is not declaration:
+                problems.append(_duplicate(kind, name, source, where))
+            elif isinstance(declaration, Topic):
+                topics[name] = declaration
+            elif isinstance(declaration, type) and issubclass(declaration, Vector):
+                vectors[name] = declaration
+            else:
+                views[name] = DeclaredView.of(declaration)
+        for view in views.values():  # a topic declared outside of the load is added by the view that reads it
+            if view.name == ARCHIVES and any(isinstance(sink, Lake) for sink in view.sinks):
+                problems.append(_among_archives(view))
+            for topic in view.reading.topics:
+                topics.setdefault(topic.name, topic)
+        return cls(topics, views, vectors), problems
+
+    def topic(self, name: str) -> Topic[Any]:
+        if name not in self.topics:
+            raise _unknown("topic", name, list(self.topics))
+        return self.topics[name]
+
+    def keys_of(self, topic: Topic[Any]) -> tuple[tuple[Key, ...], ...]:
+        """The distinct keys by which the topic's records are keyed: the topic's own, and those of its views.
+
+        Free views and views of a stream are left out: their keys are not fields of the topic's records.
+        """
+        views = [view.definition for view in self.views.values() if topic in view.reading.topics]
+        keyed = [d.keys for d in views if isinstance(d, Latest) or (isinstance(d, Definition) and d.stream is None)]
+        return tuple(dict.fromkeys((topic.keys, *keyed)))
+
+    def view(self, name: str) -> DeclaredView:
+        if name not in self.views:
+            raise _unknown("view", name, list(self.views))
+        return self.views[name]
+
+
+def _described(declaration: Any) -> tuple[str, str, SourceLine]:
+    """Return the kind, name and source of a declaration.
+
+    A vector counts as a view: both are read by name, so their names must differ.
+    """
+    if isinstance(declaration, Topic):
+        return "topic", declaration.name, declaration.source
+    if isinstance(declaration, View):
+        return "view", declaration.name, declaration.source
+    definition = declaration.__leftfold_definition__
+    name = definition.name if issubclass(declaration, Vector) else definition.view
+    return "view", name, declaration.__leftfold_source__
+
+
+def _among_archives(view: DeclaredView) -> DeclarationError:
+    return DeclarationError(
+        "reserved-name",
+        f"view {view.name} goes to a lake",
+        why="its table would lie where the archives of topics are, and a VACUUM of it would delete theirs",
+        fix="give the view another name, or leave lf.Lake() out",
+        source=view.source,
+    )
+
+
+def _unknown(kind: str, name: str, known: list[str]) -> DeclarationError:
+    some = ", ".join(known[:10]) + (" …" if len(known) > 10 else "")
+    return DeclarationError(
+        f"unknown-{kind}",
+        f"this project declares no {kind} {name!r}",
+        why=f"it declares {some}" if known else f"it declares no {kind} at all",
+        fix=f"name one of these, or declare {name} in a file that leftfold.toml lists",
+    )
+
+
+def _duplicate(kind: str, name: str, source: SourceLine, first: SourceLine) -> DeclarationError:
+    return DeclarationError(
+        f"duplicate-{kind}",
+        f"{kind} {name!r} is declared twice",
+        why=f"it is declared first at {first}, and a name means one thing",
+        fix="rename one of them, or declare it once and import it",
+        source=source,
+    )

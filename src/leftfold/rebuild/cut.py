@@ -1,0 +1,135 @@
+"""The end of history: frozen offsets, and the cut between closed tiles and tiles that a record may still change.
+
+Let E be the end offset of a partition, and log(E) the log time that the partition has reached there. No record past E
+was logged before log(E), except for the slack of the clocks. No record is accepted whose event is older than its log
+time minus the lateness. So a tile is closed if it ends at or before min log(E) - slack - lateness, where the minimum is
+over all partitions.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+from leftfold import clock
+from leftfold.errors import RunError
+from leftfold.fold.definition import Definition
+from leftfold.fold.latest import Latest
+from leftfold.fold.tiles import floor
+from leftfold.kafka.admin import Admin
+from leftfold.run import watermark
+from leftfold.spark.cutover import FrozenHistory, later
+from leftfold.spark.history.records import starts_since
+from leftfold.spark.source import Offsets, Source
+
+if TYPE_CHECKING:
+    from leftfold.spark.session import SparkSession
+
+_MS = 1_000
+
+
+def can_be_cut(definition: Definition | Latest) -> bool:
+    """Return whether the definition has tiles that close, so that history can be cut.
+
+    Tiles close only by a broker's clock. A table and a free view have no tiles, and a feature over everything that ever
+    happened has none that close.
+    """
+    if not isinstance(definition, Definition) or definition.lifetime:
+        return False
+    return all(origin.log_time == "broker" for origin in definition.origins)
+
+
+def cuts(definition: Definition, closed: int) -> dict[int, int]:
+    """Return a moment (µs) for each step: tiles that start before it are closed at the moment `closed`."""
+    return {step: floor(closed, step) for step in definition.steps}
+
+
+def oldest(definition: Definition, newest: int) -> dict[int, int]:
+    """Return a moment (µs) for each step: after an event at `newest`, no read reaches tiles that start before it."""
+    return {step: floor(newest - step * ring, step) for step, ring in definition.rings.items()}
+
+
+def freeze(
+    session: SparkSession, admin: Admin, source: Source, definition: Definition, since: int | None = None
+) -> FrozenHistory | None:
+    """Freeze what archive and log hold now, or only what was logged since `since` (µs). None if that is nothing."""
+    firsts, _ = starts_since(session, source, admin, since)
+    ends: Offsets = {}
+    reached: list[int] = []  # for each partition: no record past its end was logged before this moment
+    newest = 0
+    for topic, partitions in zip(source.topics, source.partitions, strict=True):
+        now, written = clock.now_us(), admin.end_offsets(topic, partitions)
+        ends[topic] = admin.stable_offsets(topic, partitions)
+        reached += [
+            now if end >= written[p] else _logged_at(admin, topic, partitions, p, end, now)
+            for p, end in ends[topic].items()
+        ]
+        newest = max((newest, *admin.newest_times(topic, partitions).values()))
+    if not any(end > firsts[t].get(p, 0) for t, parts in ends.items() for p, end in parts.items()):
+        return None
+    cut = cuts(definition, min(reached) - watermark.CLOCK_SLACK - definition.lateness)
+    # An event may be stamped ahead of its log time, so the stream starts earlier than the cut.
+    early = min(cut.values()) - definition.future - watermark.CLOCK_SLACK
+    logged = {topic: admin.start_offsets(topic, len(parts)) for topic, parts in ends.items()}
+    wanted, _ = starts_since(session, source, admin, early)
+    check_stream(wanted, logged)
+    least = later(firsts, logged)
+    starts = {topic: _starts(wanted[topic], least[topic], parts) for topic, parts in ends.items()}
+    reach = oldest(definition, newest - definition.lateness)
+    return FrozenHistory(str(uuid.uuid4()), firsts, starts, ends, cut, reach, since)
+
+
+def still_there(session: SparkSession, admin: Admin, source: Source, frozen: FrozenHistory) -> bool:
+    """Return whether everything that was frozen can still be read.
+
+    Archive and log together must hold the history, and the log alone what the stream reads. A topic that was deleted
+    and created again since then holds less.
+    """
+    ends = {t: admin.end_offsets(t, n) for t, n in zip(source.topics, source.partitions, strict=True)}
+    if any(ends[t].get(p, 0) < end for t, parts in frozen.ends.items() for p, end in parts.items()):
+        return False
+    firsts, _ = starts_since(session, source, admin, None)
+    logged = {t: admin.start_offsets(t, n) for t, n in zip(source.topics, source.partitions, strict=True)}
+    return all(
+        first <= wanted[topic].get(p, first)
+        for wanted, found in ((frozen.firsts, firsts), (frozen.starts, logged))
+        for topic in wanted
+        for p, first in found[topic].items()
+    )
+
+
+def _starts(found: dict[int, int], firsts: dict[int, int], ends: dict[int, int]) -> dict[int, int]:
+    """Return the offsets at which the stream starts.
+
+    The stream reads at least one offset of each partition that has one: its first batch completes the build.
+    """
+    return {p: max(firsts.get(p, 0), min(found[p], end - 1)) for p, end in ends.items()}
+
+
+def check_stream(wanted: Offsets, logged: Offsets) -> None:
+    """Raise if the stream would need records that only the archive holds.
+
+    A stream reads the log alone, and its tiles need every record from their start on.
+    """
+    for topic, parts in wanted.items():
+        lacking = {p: at for p, at in parts.items() if at < logged[topic][p]}
+        if lacking:
+            p, at = min(lacking.items())
+            raise RunError(
+                "rebuild-needs-log",
+                f"{topic}/{p} has offsets {at:,} to {logged[topic][p] - 1:,} in its archive only",
+                why="the newest tiles are made by a stream, which reads the log, and these records lie in them: the "
+                "topic keeps less than its lateness",
+                state="nothing was built",
+                fix="give the topic a longer retention, and rebuild once it has kept that long",
+            )
+
+
+def _logged_at(admin: Admin, topic: str, partitions: int, partition: int, offset: int, now: int) -> int:
+    """Return the log time (µs) that the partition has reached at `offset`, where an open transaction begins."""
+    low, high = 0, now // _MS  # records logged at `low` or later begin at `offset` or before it
+    while low + 1 < high:
+        middle = (low + high) // 2
+        at = admin.offsets_at(topic, partitions, middle * _MS)[partition]
+        low, high = (middle, high) if at is not None and at <= offset else (low, middle)
+    return low * _MS

@@ -1,0 +1,53 @@
+"""Recognizes an engine that is away (Redis or Kafka) by the text of Spark's failure of a task or a batch.
+
+When the driver itself asks an engine and fails, it raises one of our errors. Tasks on executors, and Spark's own
+clients, leave only a text.
+"""
+
+from __future__ import annotations
+
+import re
+
+from leftfold.errors import LeftfoldError, LogError, StoreError
+
+_STATE = "its last batch is not committed; it runs again, with the same records, at the next start"
+_FIX = "leftfold status shows what runs; leftfold up starts the local cluster"
+# Errors of the Python client that end with the outage. Among them: a replica is not the master yet, or loads its data.
+_STORE = re.compile(
+    r"redis\.exceptions\.(?:Connection|Timeout|BusyLoading|ReadOnly|MasterDown|TryAgain|ClusterDown)Error: .*"
+)
+_KAFKA = (
+    # Errors of the Java client that it calls retriable, after it has given up.
+    re.compile(
+        r"org\.apache\.kafka\.common\.errors\.(?:Timeout|Network|Disconnect|BrokerNotAvailable|LeaderNotAvailable|"
+        r"NotLeaderOrFollower|CoordinatorNotAvailable|NotCoordinator|NotEnoughReplicas|NotEnoughReplicasAfterAppend)"
+        r"Exception\b.*"
+    ),
+    re.compile(r"No resolvable bootstrap urls given in bootstrap.servers"),  # DNS is away too
+    re.compile(r"Cannot fetch record for offset \d+ in \d+ milliseconds"),  # Spark's reader waited in vain for a leader
+    re.compile(r"(?<=error\[changelog-not-written\]: ).*"),  # one of our errors, raised in a task
+)
+
+
+def outage(name: str, failure: str) -> LeftfoldError | None:
+    """The error that a direct question to the engine would have raised; None if the failure names no engine."""
+    if found := _STORE.search(failure):
+        return StoreError(
+            "store-unreachable",
+            f"{name}: Redis did not answer to a batch",
+            why=found[0][:300],
+            state=_STATE,
+            fix=_FIX,
+            retriable=True,
+        )
+    found = next((match for words in _KAFKA if (match := words.search(failure))), None)
+    if found is None:
+        return None
+    return LogError(
+        "kafka-unreachable",
+        f"{name}: the brokers did not answer to a batch",
+        why=found[0][:300],
+        state=_STATE,
+        fix=_FIX,
+        retriable=True,
+    )

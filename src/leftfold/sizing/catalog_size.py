@@ -1,0 +1,319 @@
+"""The sizes of a whole catalog: every topic with a known rate, the views of these topics, and the totals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from leftfold.declare.catalog import Catalog, DeclaredView
+from leftfold.declare.free import View
+from leftfold.kafka.observed import ObservedTopic
+from leftfold.kafka.sample import Sample
+from leftfold.sizing.constants import Constants
+from leftfold.sizing.line import Advice, Line, table
+from leftfold.sizing.load import Given, Load, load_of
+from leftfold.sizing.log_size import brokers, explain_partitions, log_advice, log_lines
+from leftfold.sizing.view_size import size_view
+from leftfold.units import amount, number
+
+
+@dataclass(frozen=True)
+class Known:
+    """The facts about one topic that are known in addition to its declaration."""
+
+    sample: Sample | None = None
+    observed: ObservedTopic | None = None
+    given: Given = field(default_factory=Given)
+
+
+@dataclass(frozen=True)
+class TopicSize:
+    """The sizes of one topic, and the advice on them."""
+
+    topic: str
+    load: Load
+    lines: tuple[Line, ...]
+    advice: tuple[Advice, ...]
+    why: tuple[str, ...]  # the reasons for its number of partitions, in words
+
+    @property
+    def heading(self) -> str:
+        rate, size = number(self.load.rate), amount(self.load.record_bytes, "B")
+        return f"topic {self.topic}   {rate} records/s ({self.load.rate_from}) of {size}"
+
+    def asks(self) -> Iterator[str]:
+        found = {line.name: amount(line.result, line.unit) for line in self.lines}  # the last line of a name counts
+        has = "" if self.load.partitions is None else f", has {number(self.load.partitions)}"
+        yield f"{found['partitions, at the least']} at the least{has}"
+        yield found["brokers"]
+        if "disk in all" in found:
+            yield f"{found['disk in all']} on disks"
+
+
+@dataclass(frozen=True)
+class ViewSize:
+    """The sizes of one view, and the advice on them."""
+
+    view: str
+    load: Load
+    lines: tuple[Line, ...]
+    advice: tuple[Advice, ...]
+
+    def result(self, name: str) -> float | None:
+        """The result of a line; None if the line is missing, because the number of keys is not known."""
+        return next((line.result for line in self.lines if line.name == name), None)
+
+    def asks(self) -> Iterator[str]:
+        found = {line.name: amount(line.result, line.unit) for line in self.lines}
+        yield found["Spark cores"]
+        if self.result("freshness, usual") == math.inf:
+            yield "falls behind for good"
+        else:
+            yield f"fresh in {found['freshness, usual']}"
+            yield f"an outage of {amount(self.load.downtime_s, 's')} caught up in {found['catch-up']}"
+        yield f"{found['online bytes per entity']} online per entity"
+        if "state bytes" in found:
+            yield f"{found['state bytes']} of state"
+        if "online bytes, at most" in found:
+            yield f"at most {found['online bytes, at most']} online"
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """The sizes of all topics and views of a catalog, with totals."""
+
+    topics: tuple[TopicSize, ...]
+    views: tuple[ViewSize, ...]
+    totals: tuple[Line, ...]
+    unknown: tuple[str, ...]  # topics without a known rate
+    unsized: tuple[str, ...]  # views of such topics, and free views: only Spark knows what these keep
+    constants: Constants
+
+    def measured_rate(self, view: str) -> float | None:
+        """The records per second of a view in a catch-up; None if the constants were not measured."""
+        if not self.constants.measured:
+            return None
+        return next((v.result("rate of full batches") for v in self.views if v.view == view), None)
+
+    def summary(self) -> Iterator[str]:
+        """Yield one line for each topic and view, with what it needs."""
+        for topic in self.topics:
+            yield f"{topic.heading}: {', '.join(topic.asks())}"
+        for view in self.views:
+            yield f"view {view.view}   {', '.join(view.asks())}"
+        if self.unknown:
+            yield f"not sized, because nothing tells their rate: topics {', '.join(self.unknown)}"
+        yield f"constants: {self.constants.source}"
+
+    def __str__(self) -> str:
+        return "\n\n".join(self._parts())
+
+    def _parts(self) -> Iterator[str]:
+        for topic in self.topics:
+            yield "\n".join([_section(topic.heading, topic), *(f"  {line}" for line in topic.why)])
+        for view in self.views:
+            yield _section(f"view {view.view}", view)
+        if self.totals:
+            yield f"together\n{table(self.totals)}"
+        if self.unknown:
+            yield f"not sized, because nothing tells their rate: topics {', '.join(self.unknown)}"
+        if self.unsized:
+            yield (
+                "not sized, because they read such a topic, or only Spark knows what they keep: views "
+                + ", ".join(self.unsized)
+            )
+        yield f"constants: {self.constants.source}"
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "topics": [_document(t.topic, t) for t in self.topics],
+            "views": [_document(v.view, v) for v in self.views],
+            "totals": [line.as_json() for line in self.totals],
+            "unknown": list(self.unknown),
+            "unsized": list(self.unsized),
+            "constants": self.constants.as_json(),
+        }
+
+
+def _section(heading: str, part: TopicSize | ViewSize) -> str:
+    return f"{heading}\n{table(part.lines)}"
+
+
+def _document(name: str, part: TopicSize | ViewSize) -> dict[str, Any]:
+    return {
+        "name": name,
+        "rate": part.load.rate,
+        "rate_from": part.load.rate_from,
+        "lines": [line.as_json() for line in part.lines],
+        "advice": [advice.as_json() for advice in part.advice],
+    }
+
+
+def size_catalog(
+    catalog: Catalog,
+    known: Mapping[str, Known],
+    constants: Constants,
+    *,
+    keys: Mapping[str, int] | None = None,
+    namespace: str = "",
+    cores: int | None = None,
+) -> Sizing:
+    """Size all topics and views of a catalog.
+
+    `known` is by the declared name of a topic. `keys` is the number of entities by the name of a view. A view that is
+    not in `keys` has as many entities as its topic, if it has the topic's key. Otherwise the number is not known.
+    `cores`, if given, is the number of cores of each view.
+    """
+    loads = {name: load for name in catalog.topics if (load := _load(catalog, name, known.get(name, Known())))}
+    topics = tuple(
+        TopicSize(
+            name,
+            load,
+            log_lines(load, constants),
+            (*log_advice(load, constants), *wrong_tool(load, constants)),
+            explain_partitions(load, key=" and ".join(key.name for key in catalog.topics[name].key)),
+        )
+        for name, load in loads.items()
+    )
+    views, unsized = [], []
+    for name, view in catalog.views.items():
+        read = [loads.get(topic.name) for topic in view.reading.topics]
+        if isinstance(view.definition, View) or None in read:
+            unsized.append(name)
+            continue
+        load = replace(together([one for one in read if one is not None]), keys=_keys(view, loads, keys or {}))
+        sized = size_view(view.definition, load, constants, cores=cores, namespace=namespace)
+        views.append(ViewSize(name, load, sized.lines, sized.advice))
+    unknown = tuple(name for name in catalog.topics if name not in loads)
+    return Sizing(topics, tuple(views), tuple(_totals(topics, views, constants)), unknown, tuple(unsized), constants)
+
+
+def _keys(view: DeclaredView, loads: Mapping[str, Load], said: Mapping[str, int]) -> int | None:
+    assert not isinstance(view.definition, View)
+    if view.name in said:
+        return said[view.name]
+    by = {k.name for k in view.definition.keys}
+    as_keyed = view.reading.stream is None and all(by == {k.name for k in t.key} for t in view.reading.topics)
+    return together([loads[t.name] for t in view.reading.topics]).keys if as_keyed else None
+
+
+def _load(catalog: Catalog, name: str, known: Known) -> Load | None:
+    readers = sum(name in [t.name for t in view.reading.topics] for view in catalog.views.values())
+    return load_of(
+        catalog.topics[name],
+        readers=readers + 1,  # the intake of the topic reads it too
+        sample=known.sample,
+        observed=known.observed,
+        given=known.given,
+    )
+
+
+def together(loads: list[Load]) -> Load:
+    """The load of a view that reads several topics of one event. The topics are taken to have the same keys."""
+    if len(loads) == 1:
+        return loads[0]
+    keys = [load.keys for load in loads if load.keys is not None]
+    return Load(
+        rate=sum(load.rate for load in loads),
+        record_bytes=sum(load.rate * load.record_bytes for load in loads) / sum(load.rate for load in loads),
+        keys=max(keys) if len(keys) == len(loads) else None,
+        lateness_s=max(load.lateness_s for load in loads),
+        downtime_s=max(load.downtime_s for load in loads),
+        catch_up_s=min(load.catch_up_s for load in loads),
+        partitions=sum(load.partitions or 1 for load in loads),
+        rate_from=loads[0].rate_from,
+    )
+
+
+def _totals(topics: tuple[TopicSize, ...], views: list[ViewSize], constants: Constants) -> Iterator[Line]:
+    """Yield the totals. Topics share the brokers, so those that the busiest topic needs may be too few for all."""
+    if topics:
+        written = sum(t.load.rate * t.load.record_bytes * t.load.replication for t in topics)
+        yield Line("written, with replicas", "all topics", _sum(topics, "network in, all brokers"), written, "B/s")
+        disk = [line.result for t in topics for line in t.lines if line.name == "disk in all"]
+        shown = " + ".join(amount(one, "B") for one in disk)
+        if disk:
+            yield Line("disk", "all topics", shown, sum(disk), "B")
+        most = max(brokers(t.load, constants) for t in topics)
+        needed = max(most, -(-int(written) // int(constants.broker_bytes_s)) + 1)
+        yield Line(
+            "brokers",
+            "the larger of what one topic asks for, and all writes ÷ what one broker writes, rounded up, and one more",
+            f"max({most}, {amount(written, 'B/s')} ÷ {amount(constants.broker_bytes_s, 'B/s')} + 1)",
+            needed,
+            "brokers",
+        )
+    for name, unit in (("Spark cores", "cores"), ("state bytes", "B"), ("online bytes, at most", "B")):
+        found = [result for view in views if (result := view.result(name)) is not None]
+        if found:
+            yield Line(
+                name, "all views whose keys are known", " + ".join(amount(r, unit) for r in found), sum(found), unit
+            )
+
+
+def _sum(parts: tuple[TopicSize, ...], name: str) -> str:
+    return " + ".join(amount(line.result, line.unit) for part in parts for line in part.lines if line.name == name)
+
+
+# Reasons why Kafka, or Leftfold, is the wrong tool, each with its number.
+
+
+# One Postgres on one machine inserts that many rows a second without tuning.
+FEW_RECORDS = 1_000
+# Brokers, consumers and Spark are by default set up for records of up to 1 MiB (max.message.bytes). Ten times that is
+# a file.
+LARGE_RECORD = 1_048_588
+# A user at a prompt accepts to wait this long for a record. Any batch of Spark takes longer.
+FASTEST_S = 0.1
+
+
+def wrong_tool(load: Load, constants: Constants | None = None) -> tuple[Advice, ...]:
+    """The reasons not to use Kafka, or Leftfold, for a load; empty if there is none."""
+    return tuple(_reasons(load, constants or Constants()))
+
+
+def _reasons(load: Load, constants: Constants) -> Iterator[Advice]:
+    needs = load.needs
+    if load.rate < FEW_RECORDS and not needs.replay and load.readers <= 1:
+        yield Advice(
+            "wrong-tool-small",
+            f"{number(load.rate)} records/s, one reader, and nothing is read again",
+            f"below about {number(FEW_RECORDS)} records/s one database does it: a log earns its brokers by replay and "
+            "by its second reader",
+            "use a Postgres table as a work queue (select … for update skip locked)",
+        )
+    largest = max(needs.largest_bytes, load.record_bytes)
+    if largest > LARGE_RECORD:
+        yield Advice(
+            "wrong-tool-large",
+            f"records of {amount(largest, 'B')}; brokers take {amount(LARGE_RECORD, 'B')} unless every limit on the "
+            "way is raised",
+            "a large record holds up all others of its partition, in the memory of every producer, broker and reader",
+            "put the bytes into object storage, and their address into the record",
+        )
+    if needs.answers:
+        yield Advice(
+            "wrong-tool-answers",
+            f"the sender waits for an answer to each of {number(load.rate)} records/s",
+            "a log has no way back: an answer is a second topic, and a view gives it after its batch, about "
+            f"{amount(1.5 * constants.batch_s, 's')} later",
+            "call a service; log what it decided",
+        )
+    if needs.transactions:
+        yield Advice(
+            "wrong-tool-transactions",
+            "one record changes several keys, all or none",
+            "a partition orders, and a batch writes at once, 1 key: between keys a reader may see half of it",
+            "keep that in a database with transactions, and log its changes (outbox, Debezium)",
+        )
+    if needs.freshness_s is not None and needs.freshness_s < max(FASTEST_S, 2 * constants.batch_s):
+        yield Advice(
+            "wrong-tool-fresh",
+            f"a record must be seen within {amount(needs.freshness_s, 's')}; a batch of Spark has a fixed cost of "
+            f"{amount(constants.batch_s, 's')}, and a record may wait for two",
+            f"a batch plans, reads, writes state and commits, however few its records: below about "
+            f"{amount(max(FASTEST_S, 2 * constants.batch_s), 's')} no number of cores helps",
+            "compute it where the record is made or read: a Kafka consumer of one's own, or Flink",
+        )

@@ -1,0 +1,85 @@
+"""The bytes of a row of state, of a tile in the store and of a row's name, computed from a view's definition.
+
+These are sizes before compression, and without what the engines add. Both are measured, as constants of the model.
+"""
+
+from __future__ import annotations
+
+from leftfold.fold.columns import Column
+from leftfold.fold.definition import Definition
+from leftfold.fold.durations import SECOND
+from leftfold.fold.latest import Latest
+from leftfold.fold.values import Kind
+
+# The assumed length of a text (a key, a value) if nothing is known of it.
+TEXT = 12
+# The digits of the position that the state of last_n stores before each value (spark/views/tiles.py).
+_PLACE = 34
+# The length of a build in the name of a row: a fingerprint and the start of a checkpoint's id (store/layout.py).
+_BUILD = 21
+# The digits of numbers in a tile's text: its index (5-minute tiles since 1970 have 7 digits), a batch, a count, and a
+# sum in units.
+_INDEX, _BATCH, _COUNT, _SUM = 7, 6, 2, 6
+_SCALARS: dict[Kind, int] = {"int": 5, "float": 6, "bool": 5, "datetime": 16, "string": TEXT + 2, "bytes": TEXT + 2}
+
+
+def state_row(definition: Definition) -> int:
+    """The bytes of a state row in Spark's own row format: 8 for each field, a bit set, and texts padded to 8."""
+    key = 8 + 3 * 8 + _padded(TEXT * len(definition.keys))
+    own = sum(_state_column(c) for c in definition.columns)
+    return key + 8 + own + 4 * 8  # the last four: records, newest log time, newest event time, newest offset
+
+
+def _state_column(column: Column) -> int:
+    text = _padded(TEXT) if column.kind in ("string", "bytes") else 0
+    match column.aggregate:
+        case "sum":
+            return 8 + 16 + 8  # a decimal, and a flag for empty
+        case "last":
+            return 8 + text + 8 + 4 * 8  # the value, and its position
+        case "last_n":
+            return 16 + column.size * (16 + _padded(_PLACE + TEXT))
+        case "distinct":
+            return 48 + (1 << column.size)
+        case _:
+            return 8 + text
+
+
+def tile_text(definition: Definition, step: int) -> int:
+    """The bytes of the field and value of one tile in the store. Step 0 is the tile of all time."""
+    field = len("life") if step == 0 else len(f"{step // SECOND}:{definition.rings[step] - 1}")
+    index = _SCALARS["datetime"] if step == 0 else _INDEX
+    return field + value_text(definition, index)
+
+
+def value_text(definition: Definition, index: int = _INDEX) -> int:
+    return 2 + index + 1 + _BATCH + sum(1 + _partial_text(c) for c in definition.columns)
+
+
+def _partial_text(column: Column) -> int:
+    one = _SCALARS[column.kind]
+    match column.aggregate:
+        case "count":
+            return _COUNT
+        case "sum":
+            return _SUM
+        case "last_n":
+            return 2 + column.size * (one + 1)
+        case "distinct":
+            return 2 + 4 * -(-((1 << column.size) + 40) // 3)  # base64
+        case _:
+            return one
+
+
+def row_text(latest: Latest) -> int:
+    """The bytes of the field and value of the one row that a table keeps for a key."""
+    columns = sum(1 + _SCALARS[c.kind] * (3 if c.repeated else 1) for c in latest.columns)
+    return len("row") + 2 + _INDEX + 1 + _BATCH + columns
+
+
+def row_name(view: str, namespace: str, keys: int) -> int:
+    return len(f"lf:{namespace}:row:{view}:") + _BUILD + 1 + TEXT * keys
+
+
+def _padded(length: int) -> int:
+    return -(-length // 8) * 8

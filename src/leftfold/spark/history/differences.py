@@ -1,0 +1,209 @@
+"""Compare two tables of features by entity. Only counts and the largest differences come to the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from leftfold.errors import RunError
+from leftfold.fold.definition import Key
+from leftfold.spark.catalyst import entity
+from leftfold.spark.history.records import read_history
+from leftfold.spark.history.redriven import with_redriven
+from leftfold.spark.source import Offsets, Source
+from leftfold.spark.training.offline import features_at
+from leftfold.spark.views.tiles import TilesJob, accepted
+
+_NUMBERS = ("bigint", "int", "smallint", "tinyint", "double", "float")
+_SHOWN = 200  # characters of a value that a user is shown
+
+
+@dataclass(frozen=True)
+class Largest:
+    entity: str
+    left: str | None
+    right: str | None
+    difference: float | None  # None if it is not a number
+
+
+@dataclass(frozen=True)
+class FeatureDifference:
+    """The number of entities with an equal value, a different one, or a value on one side only, for one feature."""
+
+    feature: str
+    equal: int
+    different: int
+    only_left: int
+    only_right: int
+    largest: tuple[Largest, ...]
+
+
+@dataclass(frozen=True)
+class Differences:
+    entities: int
+    features: tuple[FeatureDifference, ...]
+
+    @property
+    def equal(self) -> bool:
+        return all(not (f.different or f.only_left or f.only_right) for f in self.features)
+
+
+def features_of(
+    session: SparkSession,
+    source: Source,
+    job: TilesJob,
+    *,
+    starts: Offsets,
+    ends: Offsets,
+    at: int,
+    redriven: DataFrame | None,
+) -> DataFrame:
+    """Columns entity and every visible feature of a definition, at one moment and one position of the log."""
+    records = read_history(session, source, starts, ends)
+    if redriven is not None:
+        records = with_redriven(records, redriven)
+    return features_at(accepted(records, job.definition, job.between), job.definition, at)
+
+
+def table_at(session: SparkSession, location: str, keys: Sequence[Key], columns: Mapping[str, str]) -> DataFrame:
+    """Read a foreign table, Delta or Parquet, with columns renamed to those of the features.
+
+    `columns` maps our names to the names in the table.
+    """
+    try:
+        delta = session.read.format("delta").load(location) if _is_delta(session, location) else None
+        found = session.read.parquet(location) if delta is None else delta
+        names = {k.name: columns.get(k.name, k.name) for k in keys}
+        own = found.select(*(F.col(f"`{theirs}`").alias(f"key_{ours}") for ours, theirs in names.items()), "*")
+    except AnalysisException as error:
+        raise RunError(
+            "table-unreadable",
+            f"{location} cannot be compared with",
+            why=str(error).splitlines()[0][:300],
+            fix="name a directory of Parquet files or a Delta table; --key OURS=THEIRS says how its keys are called",
+        ) from error
+    given = {theirs: ours for ours, theirs in columns.items() if ours not in names}
+    features = [c for c in found.columns if c not in names.values()]
+    return own.select(
+        entity(tuple(keys), "key_").alias("entity"), *(F.col(f"`{c}`").alias(given.get(c, c)) for c in features)
+    )
+
+
+def _is_delta(session: SparkSession, location: str) -> bool:
+    jvm: Any = session.sparkContext._jvm
+    path = jvm.org.apache.hadoop.fs.Path(f"{location.rstrip('/')}/_delta_log")
+    return bool(path.getFileSystem(session.sparkContext._jsc.hadoopConfiguration()).exists(path))
+
+
+def differences(
+    left: DataFrame,
+    right: DataFrame,
+    features: Sequence[str],
+    *,
+    nothing: tuple[Mapping[str, Any], Mapping[str, Any]],
+    tolerance: float,
+    top: int,
+) -> Differences:
+    """Compare the features of both sides. `nothing` has, for each side, the values of an entity without a row there."""
+    types = dict(left.select(*(f"`{f}`" for f in features)).dtypes) if features else {}
+    left, right = (_side(frame, side, features, types) for side, frame in (("l", left), ("r", right)))
+    joined = left.join(right, "entity", "full_outer")
+    columns = [F.col("entity")]
+    for i, feature in enumerate(features):
+        for side, empty in zip("lr", nothing, strict=True):
+            absent = _literal(empty.get(feature), types[feature])
+            value = F.when(F.col(f"is_{side}"), F.col(f"{side}{i}")).otherwise(absent)
+            columns.append(value.alias(f"{side}{i}"))
+    table = joined.select(*columns).persist()
+    try:
+        return _counted(table, features, types, tolerance, top)
+    finally:
+        table.unpersist()
+
+
+def _side(frame: DataFrame, side: str, features: Sequence[str], types: Mapping[str, str]) -> DataFrame:
+    values = [F.col(f"`{f}`").cast(types[f]).alias(f"{side}{i}") for i, f in enumerate(features)]
+    return frame.select("entity", F.lit(True).alias(f"is_{side}"), *values)
+
+
+def _counted(
+    table: DataFrame, features: Sequence[str], types: Mapping[str, str], tolerance: float, top: int
+) -> Differences:
+    fates = [_fate(i, types[f], tolerance) for i, f in enumerate(features)]
+    kinds = ("equal", "different", "left", "right")
+    counts = table.agg(
+        F.count(F.lit(1)).alias("entities"),
+        *(F.count(F.when(fate == kind, 1)).alias(f"{kind}{i}") for i, fate in enumerate(fates) for kind in kinds),
+    ).collect()[0]
+    found = []
+    for i, (feature, largest) in enumerate(zip(features, _largest(table, fates, features, types, top), strict=True)):
+        equal, different, only_left, only_right = (int(counts[f"{kind}{i}"]) for kind in kinds)
+        found.append(FeatureDifference(feature, equal, different, only_left, only_right, tuple(largest)))
+    return Differences(counts["entities"], tuple(found))
+
+
+def _largest(
+    table: DataFrame, fates: Sequence[Column], features: Sequence[str], types: Mapping[str, str], top: int
+) -> list[list[Largest]]:
+    """The largest differences of each feature, at most `top`."""
+    largest: list[list[Largest]] = [[] for _ in features]
+    if not features or not top:
+        return largest
+    rows = F.array(*(_row(i, types[f], fate) for i, (f, fate) in enumerate(zip(features, fates, strict=True))))
+    unequal = F.filter(rows, lambda row: row["fate"] != "equal")
+    order = Window.partitionBy("row.feature").orderBy(F.col("row.size").desc(), "entity")
+    placed = table.select("entity", F.explode(unequal).alias("row")).withColumn("place", F.row_number().over(order))
+    for found in placed.where(F.col("place") <= top).orderBy("place").collect():
+        row = found["row"]
+        largest[row["feature"]].append(Largest(found["entity"], row["left"], row["right"], row["difference"]))
+    return largest
+
+
+def _fate(i: int, kind: str, tolerance: float) -> Column:
+    left, right = F.col(f"l{i}"), F.col(f"r{i}")
+    same = left.eqNullSafe(right)
+    if tolerance and kind in _NUMBERS:
+        a, b = left.cast("double"), right.cast("double")
+        near = F.abs(a - b) <= F.lit(tolerance) * F.greatest(F.abs(a), F.abs(b))
+        same = same | F.coalesce(near, F.lit(False))
+    return (
+        F.when(same, F.lit("equal"))
+        .when(right.isNull(), F.lit("left"))
+        .when(left.isNull(), F.lit("right"))
+        .otherwise(F.lit("different"))
+    )
+
+
+def _row(i: int, kind: str, fate: Column) -> Column:
+    left, right = F.col(f"l{i}"), F.col(f"r{i}")
+    if kind in _NUMBERS:
+        difference = right.cast("double") - left.cast("double")
+        size = F.coalesce(F.abs(difference), F.lit(float("inf")))  # a missing value comes first
+    else:
+        difference, size = F.lit(None).cast("double"), F.lit(0.0)
+    return F.struct(
+        F.lit(i).alias("feature"),
+        fate.alias("fate"),
+        F.substring(_text(left, kind), 1, _SHOWN).alias("left"),
+        F.substring(_text(right, kind), 1, _SHOWN).alias("right"),
+        difference.alias("difference"),
+        size.alias("size"),
+    )
+
+
+def _text(value: Column, kind: str) -> Column:
+    return F.to_json(value) if kind.startswith("array") else value.cast("string")
+
+
+def _literal(value: Any, kind: str) -> Column:
+    if isinstance(value, list):
+        return F.array(*(F.lit(one) for one in value)).cast(kind)
+    if isinstance(value, datetime):
+        return F.timestamp_micros(F.lit(round(value.timestamp() * 1_000_000)))
+    return F.lit(value).cast(kind)

@@ -1,1 +1,0 @@
-"""What a person declares: events, topics, features; the catalog that holds them. Pure: no socket, no JVM."""
