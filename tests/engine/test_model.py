@@ -1,9 +1,9 @@
 """The model predicts: calibrated by a probe, it says how a view will do under a fourfold load and with four times the
 keys; then that is run. `make model` prints predicted beside measured.
 
-Rows and bytes must agree within a quarter, also in `make engine` after a short probe. Times are compared by
-`make model` alone: other work on the machine changes them, so they may differ by a factor of two, and the percentage
-that is printed is what to judge the model by.
+Rows and bytes must agree within a quarter, in `make engine` by the constants that hold without a probe. Times are
+compared by `make model` alone: other work on the machine changes them, so they may differ by a factor of two, and the
+percentage that is printed is what to judge the model by.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import statistics
 import threading
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,8 @@ import leftfold
 from leftfold import clock
 from leftfold.errors import RunError
 from leftfold.fold.definition import Definition
-from leftfold.run.probe import PHASES, USUAL_S, calibrate
+from leftfold.run import probe
+from leftfold.run.probe import PHASES, USUAL_S, WARM_UP, calibrate
 from leftfold.run.supervisor import Engines
 from leftfold.run.view import RunningView
 from leftfold.sizing.constants import Constants
@@ -75,7 +75,8 @@ LIVE, LIVE_S, SETTLED_S = 1_500, 40, 15
 LEAST_PERIODS, LIVE_AT_MOST_S = 3, 300
 KEYS = 20_000
 # A history of six hours, by the producer's clock, for what state and store hold at its end.
-HISTORY_S, HISTORY_RECORDS, HISTORY_KEYS, HISTORY_BATCHES = 6 * 3_600, 200_000, 2_000, 16
+HISTORY_S = 6 * 3_600
+HISTORY_RECORDS, HISTORY_KEYS, HISTORY_BATCHES = (200_000, 2_000, 16) if FULL else (40_000, 400, 8)
 
 
 @dataclass(frozen=True)
@@ -141,27 +142,46 @@ class Watched:
         assert self.view.progress.error is None, self.view.progress.error
 
 
-@pytest.fixture(scope="module")
-def constants(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Constants:
-    root = tmp_path_factory.mktemp("probe")
+def probed(cluster: Cluster, root: Path, spark: Any) -> Constants | None:
+    """The constants as the probe measures them. None if it says that other work on the machine disturbed it."""
     app = made(cluster, root / "app")
     engines, store = Engines(app.kafka, app.online, *app.log), redis.Redis.from_url(cluster.endpoints.redis_url)
     started = clock.monotonic()
-    probe = partial(
-        calibrate, app.profile, engines, root, session=spark, seconds=PROBE_S, note=lambda text: print(f"  {text}")
-    )
+    constants = None
     try:
-        found = probe()
-    except RunError as unclear:  # what a person would do when it says so
+        constants = calibrate(
+            app.profile, engines, root, session=spark, seconds=PROBE_S, note=lambda text: print(f"  {text}")
+        )
+    except RunError as unclear:
         if unclear.code != "probe-unclear":
             raise
-        found = probe()
-    print(f"  calibrated in {clock.monotonic() - started:.0f} s: {found}")
+    print(f"  calibrated in {clock.monotonic() - started:.0f} s: {constants}")
     left = [name for name in app.log[0].metadata().topics if "leftfold-probe" in name]
     assert left == [], "the probe left topics behind"
     assert list(store.scan_iter(match="lf:leftfold-probe*", count=10_000)) == []
     assert list(root.glob("leftfold-probe*")) == []
-    return found
+    return constants
+
+
+@pytest.fixture(scope="module")
+def constants(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Constants:
+    if not FULL:
+        return Constants()
+    root = tmp_path_factory.mktemp("probe")
+    measured = probed(cluster, root / "first", spark) or probed(cluster, root / "second", spark)
+    assert measured is not None, "the probe was disturbed twice"
+    return measured
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(FULL, reason="the other tests of `make model` run the probe at its full length")
+def test_the_probe_measures_or_says_that_it_was_disturbed(
+    cluster: Cluster, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "WARM_UP", replace(WARM_UP, size=3_000))
+    monkeypatch.setattr(probe, "PHASES", [replace(phase, size=min(phase.size, 6_000)) for phase in PHASES])
+    measured = probed(cluster, tmp_path, spark)
+    assert measured is None or measured.source.startswith("probed at")
 
 
 @pytest.mark.long
@@ -258,7 +278,8 @@ def test_state_and_memory_of_four_times_the_keys(
                 keys * each,
             ),
         ]
-    judged(rows, WITHIN)
+    # How far Spark packs a row of state is measured by the probe at its full length alone.
+    judged([row for row in rows if FULL or not row.what.startswith("state bytes")], WITHIN)
 
 
 def telling(new_session: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -310,5 +331,5 @@ def mean_bytes(cluster: Cluster, prefix: str) -> float:
     """Of a row in the store, as Redis counts it."""
     client: Any = redis.Redis.from_url(cluster.endpoints.redis_url)
     names = sorted(client.scan_iter(match=f"{prefix}*", count=10_000))
-    some = random.Random(1).sample(names, 1_000)
+    some = random.Random(1).sample(names, min(1_000, len(names)))
     return statistics.mean(int(client.execute_command("MEMORY", "USAGE", name, "SAMPLES", 0)) for name in some)

@@ -32,7 +32,7 @@ from tests.engine.test_kills import SEED, payments
 from tests.engine.test_local import LOOPBACK, listening
 
 FULL = os.environ.get("LEFTFOLD_EXECUTORS") == "full"
-EVENTS, KILLS = (1_000_000, 10) if FULL else (100_000, 2)
+EVENTS, KILLS = (1_000_000, 10) if FULL else (40_000, 2)
 WORKERS = 2
 BARE = os.path.realpath(sys.executable)  # the interpreter behind this environment, with none of its packages
 

@@ -111,8 +111,8 @@ class Release:
 def new_cluster(tmp_path: Path) -> Iterator[TestCluster]:
     """A cluster that no other test uses.
 
-    A record starts with the id that the registry gave to its schema, and a receipt knows a hash of the last record. In a
-    registry in which other tests have registered schemas, the same payments get another id, so they are other records.
+    A record starts with the id that the registry gave to its schema, and a receipt holds a hash of the last record. In
+    a registry where other tests have registered schemas, the same payments get another id, so they are other records.
     """
     (tmp_path / "cluster").mkdir()
     with started(tmp_path / "cluster") as cluster:

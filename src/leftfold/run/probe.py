@@ -188,7 +188,7 @@ class _Probe:
         They are: the costs of a batch; the records sent per second; the ratio of a state row's bytes to the bytes of
         its fields; and the seconds that the store's script needs for a tile.
         """
-        self._run(WARM_UP, 1.0)
+        self._run(WARM_UP, scale)
         timed: dict[str, Timed] = {}
         packing = tile_script_s = producer_rate = 0.0
         for phase in PHASES:
