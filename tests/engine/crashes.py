@@ -19,7 +19,8 @@ from unittest.mock import patch
 import leftfold
 from leftfold.kafka import changelog as log_writer
 from leftfold.run import view as running_view
-from leftfold.run.view import STEPS, RunningView
+from leftfold.run.batch import STEPS
+from leftfold.run.view import RunningView
 from leftfold.spark import source
 from leftfold.spark.session import build_session
 from leftfold.spark.sinks.changelog import write_changelog as write_frame

@@ -104,8 +104,8 @@ class Outcome:
         prefix = f"lf:{app.profile.namespace}:row:{view.name}:{view.progress.build}:"
         self.tiles = oracle.read_store(app.online.url.get_secret_value(), prefix)
         self.records = view.progress.records()
-        self.ledger = {n.split("/")[1]: r.records for n, r in view._ledger.items()}
-        self.delay = view._delay
+        self.ledger = {n.split("/")[1]: r.records for n, r in view.build.ledger.items()}
+        self.delay = view.watermark.delay
         self.swept = [p.stateOperators[0].numRowsDroppedByWatermark for p in view.query._query.recentProgress]
 
 
@@ -154,7 +154,7 @@ def test_same_records_same_tiles(cluster: Cluster, tmp_path: Path, spark: Any, m
     outage = view_of("on_a", until_caught_up=True)
     outage.wait()
     runs["after an outage"] = finished(app, outage)
-    assert runs["after an outage"].delay > watermark.first_delay(live._lateness), (
+    assert runs["after an outage"].delay > watermark.first_delay(live.watermark.lateness), (
         "the check before the commit never tripped"
     )
 

@@ -16,7 +16,7 @@ from pyspark.errors import SparkRuntimeException
 
 from leftfold.errors import RunError
 from leftfold.rebuild.rebuild import STEPS
-from leftfold.run.view import STEPS as VIEW_STEPS
+from leftfold.run.batch import STEPS as VIEW_STEPS
 from leftfold.spark.cutover import FrozenHistory
 from tests.engine import oracle
 from tests.engine.conftest import Cluster
@@ -46,7 +46,7 @@ def test_a_rebuild_equals_the_log_and_goes_on_as_any_build(cluster: Cluster, tmp
         done = rebuild.run(looked, session=spark)
     assert done.error is None, done.error
     assert done.build is not None
-    past = rebuild.view._past
+    past = rebuild.view.build.past
     assert past is not None
     (done,) = run_until_caught_up(changed, spark)
     assert done.build is not None

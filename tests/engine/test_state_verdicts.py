@@ -199,7 +199,7 @@ class Bench:
             self.spark,
             job,
             view._source,
-            delay=view._delay,
+            delay=view.watermark.delay,
             checkpoint=str(copied),
             on_batch=collect,
             until_caught_up=True,

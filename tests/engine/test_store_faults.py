@@ -27,7 +27,7 @@ from leftfold.kafka.rejects import RecordPosition
 from leftfold.local.endpoints import Endpoints
 from leftfold.run import view as running_view
 from leftfold.run import watermark
-from leftfold.run.view import STEPS
+from leftfold.run.batch import STEPS
 from leftfold.store import writer
 from leftfold.store.writer import BuildWriter
 from tests.engine import oracle, projects, rebuilds

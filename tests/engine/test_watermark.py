@@ -82,7 +82,7 @@ def test_the_broom_waits_for_the_slowest_partition(
     view.start(spark, until_caught_up=True)
     view.wait()
     assert view.progress.error is None
-    assert view._delay > watermark.first_delay(2_000_000), "the check before the commit never tripped"
+    assert view.watermark.delay > watermark.first_delay(2_000_000), "the check before the commit never tripped"
     records = view.progress.records()
     assert sum(records.values()) == sent
     assert counted(app, view.progress.build) == records["accepted"]

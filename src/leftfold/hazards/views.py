@@ -9,7 +9,7 @@ from leftfold.declare.catalog import DeclaredView
 from leftfold.declare.free import View
 from leftfold.declare.topic import Topic
 from leftfold.fold.definition import Definition
-from leftfold.fold.durations import SECOND
+from leftfold.fold.reach import needed_since, store_reach
 from leftfold.hazards import view_builds
 from leftfold.hazards.hazard import Facts, Hazard, Rule
 from leftfold.hazards.repeatable import unrepeatable
@@ -26,15 +26,11 @@ CODES = (
     "window-beyond-retention",
 )
 
-_CLOCK_SLACK = 60 * SECOND  # brokers' clocks differ, so a repair starts reading this much earlier
-
 
 def repair_needs(definition: Definition) -> int | None:
     """The µs of log that a repair reads, back from the newest event of the build; None if it needs all history."""
-    if definition.lifetime or any(origin.log_time == "producer" for origin in definition.origins):
-        return None
-    reach = max(step * ring for step, ring in definition.rings.items())
-    return reach + definition.future + _CLOCK_SLACK
+    since = needed_since(definition, 0, store_reach(definition))
+    return None if since is None else -since
 
 
 def _windows(facts: Facts) -> Iterator[Hazard]:

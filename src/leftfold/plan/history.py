@@ -12,6 +12,7 @@ from typing import Any, Literal
 from leftfold.fold.definition import Definition
 from leftfold.fold.durations import SECOND
 from leftfold.fold.latest import Latest
+from leftfold.fold.reach import value_reach
 from leftfold.kafka.observed import ObservedCluster, ObservedTopic
 from leftfold.units import span
 
@@ -76,7 +77,7 @@ class TopicLog:
         found = {o.topic: self.cluster.topics.get(self.names.get(o.topic, o.topic)) for o in definition.origins}
         records = sum(topic.records for topic in found.values() if topic is not None)
         rate = self.records_per_s
-        back = reach(definition)
+        back = value_reach(definition)
         return RebuildEstimate(
             back,
             records,
@@ -92,17 +93,6 @@ class TopicLog:
         if name not in self.archived or history.verdict == "complete":
             return history
         return replace(history, why=f"{history.why}; leftfold rebuild also reads what is archived")
-
-
-def reach(definition: Definition | Latest) -> int | None:
-    """The longest time in µs between a read and the log time of a record that its values need; None: no limit.
-
-    A window can begin up to one step earlier than its length says. An event time may also lie ahead of the log time.
-    Lateness adds nothing: a late record was logged after it happened, so its log time is closer to the read.
-    """
-    if isinstance(definition, Latest) or definition.lifetime:
-        return None
-    return max(f.window + f.step for f in definition.windowed if f.window is not None) + definition.future
 
 
 def _history(name: str, topic: ObservedTopic | None, definition: Definition | Latest, needed: int | None) -> History:

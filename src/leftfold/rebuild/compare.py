@@ -19,10 +19,10 @@ from leftfold.errors import RunError
 from leftfold.fold.compute import compute
 from leftfold.fold.definition import Definition
 from leftfold.fold.expressions import from_micros
+from leftfold.fold.reach import needed_since, value_reach
 from leftfold.kafka.admin import Admin
 from leftfold.run import redrive
 from leftfold.run.supervisor import Supervisor
-from leftfold.run.watermark import CLOCK_SLACK
 from leftfold.spark.history.differences import Differences, differences, features_of, table_at
 from leftfold.spark.history.records import starts_since
 from leftfold.spark.source import Offsets
@@ -200,12 +200,8 @@ class Comparing:
 
     def _features(self, session: SparkSession, definition: Definition, ends: Offsets, at: int) -> DataFrame:
         source = replace(self._supervisor.reading(self._declared, self._fields(definition)), unknown="look")
-        by_broker = all(origin.log_time == "broker" for origin in definition.origins)
-        reach = None
-        if not definition.lifetime and by_broker:
-            longest = max(f.window + f.step for f in definition.windowed if f.window is not None)
-            reach = at - longest - definition.future - CLOCK_SLACK
-        starts, _ = starts_since(session, source, self._admin, reach)
+        since = needed_since(definition, at, value_reach(definition))
+        starts, _ = starts_since(session, source, self._admin, since)
         starts = {t: {p: min(offset, ends[t][p]) for p, offset in parts.items()} for t, parts in starts.items()}
         again = redrive.everything(
             session, source, self._admin, self._supervisor.redrive_topic(self._declared), since=starts

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from leftfold.declare.acceptance import flaw, untimely
 from leftfold.declare.first_log import AHEAD
 from leftfold.declare.keys import longest_key
 from leftfold.declare.topic import Topic
 from leftfold.fold.definition import Definition, Origin
-from leftfold.fold.expressions import evaluate
 from leftfold.fold.latest import Latest
 from leftfold.fold.values import entity_text
 from leftfold.kafka.decode import Decode
@@ -153,30 +152,20 @@ class Search:
 
 
 def outcome(definition: Definition | Latest, origin: Origin, record: Logged, fields: Mapping[str, Any] | None) -> str:
-    """The outcome of one record in a view, by the rules of spark/accept.py and spark/views/table.py."""
-    own = len(record.key or b"")
+    """The outcome of one record in a view."""
+    own, names = len(record.key or b""), [key.name for key in definition.keys]
+    if isinstance(definition, Latest) and record.value is None and own <= longest_key(definition.rules, names):
+        return ACCEPTED  # a deletion
+    required = names if isinstance(definition, Latest) else [*names, definition.time]
+    if (
+        own > longest_key(definition.rules)
+        or fields is None
+        or flaw(fields, required=required, keys=[definition.keys], rules=definition.rules) is not None
+    ):
+        return "rejected"
     if isinstance(definition, Latest):
-        deleted = record.value is None and own <= longest_key(definition.rules, [k.name for k in definition.keys])
-        good = fields is not None and own <= longest_key(definition.rules) and _sound(definition, fields)
-        return ACCEPTED if deleted or good else "rejected"
-    if own > longest_key(definition.rules):
-        return "rejected"
-    if fields is None or fields[definition.time] is None or not _sound(definition, fields):
-        return "rejected"
+        return ACCEPTED
     if origin.log_time != "producer" and not record.by_broker:
         return "rejected"
-    event_us: int = fields[definition.time]
-    if event_us < record.log_us - origin.lateness:
-        return "late"
-    return "future" if event_us > record.log_us + definition.future else ACCEPTED
-
-
-def _sound(definition: Definition | Latest, fields: Mapping[str, Any]) -> bool:
-    finite = all(math.isfinite(v) for v in fields.values() if isinstance(v, float))
-    keyed = all(fields[k.name] is not None for k in definition.keys) and _short(definition, fields)
-    return keyed and finite and all(evaluate(rule, fields) is not False for rule in definition.rules)
-
-
-def _short(definition: Definition | Latest, fields: Mapping[str, Any]) -> bool:
-    names = [k.name for k in definition.keys]
-    return len(entity_text([fields[name] for name in names]).encode()) <= longest_key(definition.rules, names)
+    moment: int = fields[definition.time]
+    return untimely(moment, record.log_us, lateness=origin.lateness, future=definition.future) or ACCEPTED

@@ -67,8 +67,8 @@ class RunningLake(Running):
 
     def _move_receipts(self) -> None:
         """Move receipts of closed days. It runs on the lake's thread: a commit to Delta must not delay the view."""
-        if (books := self._view.books) is not None:
-            move_closed_days(self._session, books, self._receipts, stopping=self._stopping.is_set)
+        if (receipts := self._view.receipts) is not None:
+            move_closed_days(self._session, receipts, self._receipts, stopping=self._stopping.is_set)
 
     def _refuse(self, refusal: LeftfoldError) -> None:
         self._refusal = refusal

@@ -18,19 +18,21 @@ if TYPE_CHECKING:
     from leftfold.spark.session import SparkSession
 
 
-def move_closed_days(session: SparkSession, books: ReceiptStore, table: str, *, stopping: Callable[[], bool]) -> None:
+def move_closed_days(
+    session: SparkSession, receipts: ReceiptStore, table: str, *, stopping: Callable[[], bool]
+) -> None:
     """Move all closed days, one day at a time: no more than one day is in memory."""
-    build = books.scope.partition("/")[2]
-    while (day := books.oldest_day()) and not stopping():
+    build = receipts.scope.partition("/")[2]
+    while (day := receipts.oldest_day()) and not stopping():
         receipt_table.make(session, table)
         end = receipt_table.end_of(session, table, build)
         if missing := [detail for detail in day if detail.last > end]:
-            found = books.documents(missing)
+            found = receipts.documents(missing)
             rows = [(ReceiptRow(d.first, d.last, d.online), found[d.key]) for d in missing if d.key in found]
             if rows:
                 receipt_table.add(session, table, build, rows)
-                check_added(table, books.scope, rows[-1][0].last, receipt_table.end_of(session, table, build))
-        books.remove(detail.key for detail in day)
+                check_added(table, receipts.scope, rows[-1][0].last, receipt_table.end_of(session, table, build))
+        receipts.remove(detail.key for detail in day)
 
 
 def check_added(table: str, scope: str, last: int, end: int) -> None:

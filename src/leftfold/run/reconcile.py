@@ -10,11 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from leftfold.errors import RunError
-from leftfold.fold.definition import Definition
 from leftfold.fold.durations import text
+from leftfold.fold.reach import needed_since, store_reach
 from leftfold.kafka.admin import Admin
 from leftfold.run.receipts import Receipt
-from leftfold.run.watermark import CLOCK_SLACK
 from leftfold.spark.checkpoint import CheckpointState
 from leftfold.spark.history.records import starts_since
 from leftfold.spark.query import Job
@@ -140,7 +139,7 @@ def history(
     Raise an error if that history is gone. `begins` is where the build began: a repair restores what the build held,
     not what was imported or archived before it.
     """
-    since = _needed_since(job, newest_event)
+    since = needed_since(job.definition, newest_event, store_reach(job.definition)) if newest_event else None
     starts, lacking = starts_since(session, source, admin, since, begins)
     if _kept_for_ever(job):
         lacking = []
@@ -154,19 +153,6 @@ def history(
             fix=f"leftfold run --fresh {view} starts over with what the log still has; or restore a newer dump",
         )
     return starts
-
-
-def _needed_since(job: Job, newest_event: int) -> int | None:
-    """The log time from which on records can lie in a tile that is still read; None if all of the log is needed."""
-    definition = job.definition
-    if not isinstance(definition, Definition) or definition.lifetime or not newest_event:
-        return None
-    if any(origin.log_time == "producer" for origin in definition.origins):  # such a log is not in time order
-        return None
-    # A copied record's first log time is believed only if it is at most a minute later than when this log got it, and
-    # the slack covers that minute. So a record that this log got before that moment was also first logged before it.
-    reach = max(step * ring for step, ring in definition.rings.items())
-    return newest_event - reach - definition.future - CLOCK_SLACK
 
 
 def _kept_for_ever(job: Job) -> bool:

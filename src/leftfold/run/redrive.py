@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from leftfold.fold.reach import CLOCK_SLACK
 from leftfold.kafka.admin import Admin
-from leftfold.run.watermark import CLOCK_SLACK
 from leftfold.spark.history.records import over_history, read_history, starts_since
 from leftfold.spark.history.redriven import corrected, from_offsets, out_of_reach, redriven, touched, with_redriven
 from leftfold.spark.source import Offsets, Source

@@ -50,6 +50,10 @@ class BatchRefusedError(Exception):
     """Raised inside a batch so that Spark does not commit it. The query keeps the reason in `_refusal` or `_again`."""
 
 
+class RunAgainError(BatchRefusedError):
+    """A refused batch shall run again at once, in another way."""
+
+
 class Running(ABC):
     """One query that is starting, running, waiting for the next try, or ended.
 

@@ -35,6 +35,7 @@ from leftfold.kafka.admin import Admin
 from leftfold.kafka.changelog import close as close_changelogs
 from leftfold.kafka.receipt_log import ReceiptLog
 from leftfold.kafka.registry import SchemaRegistry
+from leftfold.run.build import Destination
 from leftfold.run.crew import Crew, Pulse
 from leftfold.run.deaths import remembered_death
 from leftfold.run.intake import RunningIntake
@@ -42,7 +43,7 @@ from leftfold.run.lake import RunningLake, lake_name
 from leftfold.run.progress import Progress
 from leftfold.run.running import Running
 from leftfold.run.sources import source_of
-from leftfold.run.view import Destination, RunningView
+from leftfold.run.view import RunningView
 from leftfold.settings import Kafka, OnlineStore, Profile
 from leftfold.spark.checkpoint import set_aside
 from leftfold.spark.session import build_session

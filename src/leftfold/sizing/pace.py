@@ -81,7 +81,7 @@ def batch(shape: Shape, records: float, span_s: float, cores: float, constants: 
 
 
 def is_small(shape: Shape, records: float, constants: Constants) -> bool:
-    """Return whether the driver writes the batch. run/view.py decides it by the same rule."""
+    """Return whether the driver writes the batch. run/batch.py decides it by the same rule."""
     return records * len(shape.steps) + _OUTCOMES * shape.partitions <= constants.driver_rows
 
 

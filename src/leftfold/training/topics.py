@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from leftfold.declare.catalog import DeclaredView
 from leftfold.declare.companions import redrive_topic
+from leftfold.declare.free import View
 from leftfold.declare.topic import Topic
 from leftfold.errors import RunError
-from leftfold.fold.definition import Definition
+from leftfold.fold.reach import CLOCK_SLACK, value_reach
 from leftfold.offsets import Ranges
 from leftfold.run.sources import learned, source_of
 from leftfold.run.supervisor import Engines, fields_read
-from leftfold.run.watermark import CLOCK_SLACK
 from leftfold.settings import Profile
 from leftfold.spark.history.records import head_is_gone, look_at_history, over_history, read_history, starts_since
 from leftfold.spark.history.redriven import redriven, with_redriven
@@ -137,13 +137,12 @@ class PastReader:
         admin, (name,), (partitions,) = self.engines.admin, source.topics, source.partitions
         ends = admin.stable_offsets(name, partitions)
         definitions = [v.definition for v in readers]
-        ordered = topic.log_time == "broker" and not topic.compacted
-        windowed = [d for d in definitions if isinstance(d, Definition)]
-        whole = not ordered or len(windowed) < len(definitions) or any(d.lifetime for d in windowed)
+        reaches = [None if isinstance(d, View) else value_reach(d) for d in definitions]
+        known = [reach for reach in reaches if reach is not None]
         since = None
-        if not whole:
-            reach = max(d.longest_window + d.steps[-1] + d.future for d in windowed)
-            since = span[0] - reach - CLOCK_SLACK
+        # A copy gets records long after they were first logged, so only a log with the brokers' own times has an end.
+        if topic.log_time == "broker" and not topic.compacted and len(known) == len(reaches):
+            since = span[0] - max(known) - CLOCK_SLACK
             beyond = span[1] + topic.lateness + CLOCK_SLACK
             for partition, at in admin.offsets_at(name, partitions, beyond).items():
                 ends[partition] = ends[partition] if at is None else min(at, ends[partition])

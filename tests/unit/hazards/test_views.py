@@ -26,7 +26,6 @@ from leftfold.hazards.view_builds import _of_this_release
 from leftfold.hazards.views import CODES, RULES, repair_needs
 from leftfold.kafka.observed import ObservedTopic
 from leftfold.observe.observation import ObservedBuild
-from leftfold.run import reconcile
 from tests.clusters import seen_topic
 from tests.unit.hazards.judging import built, codes, facts, judged
 
@@ -139,24 +138,10 @@ def test_the_retention_of_another_is_what_is_found() -> None:
         assert codes(RULES, facts(topic, view_of(topic, "30d"), topics=found)) == []
 
 
-@pytest.mark.parametrize("windows", [("1h",), ("24h", "7d"), ("13s", "30d"), ("1h", "12d")])
-def test_what_a_repair_needs_is_what_it_asks_for(windows: tuple[str, ...]) -> None:
-    class Several(lf.Features, of=clicks(), by=Click.user_id):
-        first = lf.count(windows[0])
-        last = lf.count(windows[-1])
-
-    definition = Several.__leftfold_definition__
-    newest = 1_790_000_000_000_000
-    asked = reconcile._needed_since(mock.Mock(definition=definition), newest)
-    assert asked is not None
-    assert repair_needs(definition) == newest - asked
-
-
 @pytest.mark.parametrize(("window", "options"), [(None, {}), ("1h", {"log_time": "producer"})])
 def test_a_repair_that_needs_everything(window: str | None, options: dict[str, Any]) -> None:
     definition: Definition = view_of(clicks(**options), window).__leftfold_definition__
     assert repair_needs(definition) is None
-    assert reconcile._needed_since(mock.Mock(definition=definition), 1_790_000_000_000_000) is None
 
 
 def test_a_lifetime_feature() -> None:

@@ -11,8 +11,9 @@ import pytest
 import leftfold as lf
 from leftfold.fold.durations import SECOND
 from leftfold.fold.latest import Latest
+from leftfold.fold.reach import value_reach
 from leftfold.kafka.observed import ObservedTopic
-from leftfold.plan.history import TopicLog, reach
+from leftfold.plan.history import TopicLog
 from leftfold.units import span
 from tests import clusters
 
@@ -52,9 +53,9 @@ def topic(name: str = "clicks", *, start: int = 0, **configs: Any) -> ObservedTo
 
 
 def test_reach() -> None:
-    assert reach(HOURLY) == NEEDED
-    assert reach(EVER) is None
-    assert reach(CARD) is None
+    assert value_reach(HOURLY) == NEEDED
+    assert value_reach(EVER) is None
+    assert value_reach(CARD) is None
 
 
 def test_what_is_archived_is_told() -> None:
