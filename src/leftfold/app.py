@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from leftfold.replay.archives import Archives
     from leftfold.replay.copy import Copy
     from leftfold.replay.replay import Replay
+    from leftfold.run.deployment import Deployment
     from leftfold.run.progress import Progress
     from leftfold.run.status import ViewStatus
     from leftfold.run.supervisor import Supervisor
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from leftfold.store.reader import Reader
     from leftfold.store.serving import NamedRow
     from leftfold.store.standings import Standing, Standings
-    from leftfold.training.sets import Project, TrainingSet
+    from leftfold.training.sets import TrainingSet
 
 # After a promote the previous build is kept for at least a minute, because reads in progress still use it.
 MINUTE = 60 * SECOND
@@ -200,8 +201,8 @@ class App:
     def probe(self, note: Callable[[str], None] = lambda _: None) -> Constants:
         """Measure the capacity of machines and engines, in about two minutes, and store it for all later plans."""
         _need_spark()
+        from leftfold.run.deployment import Engines
         from leftfold.run.probe import calibrate
-        from leftfold.run.supervisor import Engines
         from leftfold.sizing import constants
 
         profile = self.profile.model_copy(update={"spark": self.spark})
@@ -321,9 +322,10 @@ class App:
         """Prepare to run all views of the project, or the named ones. Starts no JVM yet."""
         _need_spark()
         self._check_places()
-        return self._supervise(
-            views=tuple(views) or tuple(self.catalog.views), until_caught_up=until_caught_up, fresh=frozenset(fresh)
-        )
+        from leftfold.run.supervisor import RunOptions, Supervisor
+
+        options = RunOptions(tuple(views) or tuple(self.catalog.views), until_caught_up, frozenset(fresh))
+        return Supervisor(self._deployment, options)
 
     def _check_places(self) -> None:
         """Refuse unsafe locations of checkpoints and lake, before anything starts that commits to them."""
@@ -332,24 +334,20 @@ class App:
         if self.catalog.fills_lake:
             check_lake(self.lake, scheme_of(self.lake, conf), conf)
 
-    def _supervise(
-        self, *, views: tuple[str, ...], until_caught_up: bool = False, fresh: frozenset[str] = frozenset()
-    ) -> Supervisor:
-        from leftfold.run.supervisor import Engines, RunOptions, Supervisor
+    @property
+    def _deployment(self) -> Deployment:
+        from leftfold.run.deployment import Deployment, Engines
 
-        options = RunOptions(
-            views=views,
-            until_caught_up=until_caught_up,
-            fresh=fresh,
+        return Deployment(
+            self.catalog,
+            self.profile.model_copy(update={"spark": self.spark}),
+            Engines(self.kafka, self.online, *self.log),
             checkpoints=self.checkpoints,
             lake=self.lake,
             locks=self._locks,
             log_file=self.log_directory / "spark.log",
             application=f"leftfold {self.name}",
         )
-        engines = Engines(self.kafka, self.online, *self.log)
-        profile = self.profile.model_copy(update={"spark": self.spark})
-        return Supervisor(self.catalog, profile, engines, options)
 
     def replay(self, topic: str, *, start: datetime | None = None, end: datetime | None = None) -> Replay:
         """Prepare a replay of the topic's records from `start` up to `end`.
@@ -361,30 +359,15 @@ class App:
         _need_spark()
         from leftfold.declare.event import fields_of
         from leftfold.replay.replay import Replay, frozen, frozen_history
-        from leftfold.run.sources import source_of
-        from leftfold.spark.session import build_session, session_at_hand
 
-        declared, (admin, registry) = self.catalog.topic(topic), self.log
-        source = source_of(
-            (declared,),
-            frozenset(fields_of(declared.event)),
-            profile=self.profile,
-            kafka=self.kafka,
-            lake=self.lake,
-            admin=admin,
-            registry=registry,
-            who="a replay",
-            at=declared.source,
+        declared, (admin, registry), deployment = self.catalog.topic(topic), self.log, self._deployment
+        source = deployment.source(
+            (declared,), frozenset(fields_of(declared.event)), who="a replay", at=declared.source
         )
         (name,), (partitions,) = source.topics, source.partitions
 
         def session() -> SparkSession:
-            return session_at_hand() or build_session(
-                self.spark,
-                application=f"leftfold {self.name}",
-                log_file=self.log_directory / "spark.log",
-                lake=declared.archive,
-            )
+            return deployment.session(lake=declared.archive)
 
         moments = {"start": _moment(start), "end": _moment(end)}
         found = (
@@ -440,11 +423,9 @@ class App:
         from leftfold.rebuild.rebuild import Rebuild, RebuildOptions
 
         name = self.catalog.view(view).name
-        options = RebuildOptions(
-            name, _moment(since), again=again, until_caught_up=until_caught_up, cores=cores, locks=self._locks
-        )
+        options = RebuildOptions(name, _moment(since), again=again, until_caught_up=until_caught_up, cores=cores)
         log_file = self.log_directory / f"rebuild-{name}.log"
-        return Rebuild(self._supervise(views=()), self.standings, self.spark, options, log_file=log_file)
+        return Rebuild(self._deployment, self.standings, options, log_file=log_file)
 
     def compare(
         self,
@@ -470,7 +451,7 @@ class App:
         from leftfold.spark.session import build_session
 
         options = CompareOptions(_moment(at), against, keys or {}, tolerance, top)
-        comparing = Comparing(self._supervise(views=()), self.standings, self.log[0], self.catalog.view(view), options)
+        comparing = Comparing(self._deployment, self.standings, self.catalog.view(view), options)
         if session is not None:
             return comparing.run(session)
         own = build_session(
@@ -546,7 +527,7 @@ class App:
         wanted = vector_of(vector, self.catalog)
         batches = dict.fromkeys(wanted.views, batch) if isinstance(batch, str) else dict(batch or {})
         options = TrainingOptions(time, dict(keys or {}), as_of, batches, dict(build or {}))
-        return TrainingSet(labels, wanted, options, self._for_training())
+        return TrainingSet(labels, wanted, options, self._deployment)
 
     def training_set_again(self, directory: str | Path) -> TrainingSet:
         """Make the training set that was written to `directory` again, from the same offsets.
@@ -555,25 +536,7 @@ class App:
         """
         from leftfold.training.sets import again
 
-        return again(str(directory), self._for_training())
-
-    def _for_training(self) -> Project:
-        _need_spark()
-        from leftfold.run.supervisor import Engines
-        from leftfold.spark.session import build_session, session_at_hand
-        from leftfold.training.sets import Project
-
-        def session(given: Any) -> SparkSession:
-            # The session can read Delta, because the history of a free view is in the lake.
-            return session_at_hand(given) or build_session(
-                self.spark,
-                application=f"leftfold {self.name}",
-                log_file=self.log_directory / "spark.log",
-                lake=True,
-            )
-
-        engines = Engines(self.kafka, self.online, *self.log)
-        return Project(self.catalog, self.profile, engines, self.lake, session)
+        return again(str(directory), self._deployment)
 
     def status(self) -> list[ViewStatus]:
         """The state of each view: which batches it has applied, and its lag behind the log."""

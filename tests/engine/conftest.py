@@ -5,6 +5,7 @@ They come from the pytest plugin that users have for their own tests.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from leftfold.kafka.changelog import close as close_changelogs
 from leftfold.local import cluster as local_cluster
 from leftfold.run import watermark
 from leftfold.testing import TestCluster
@@ -46,14 +48,17 @@ def cluster(leftfold_cluster: TestCluster) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _as_found() -> Iterator[None]:
-    """Give each module a shared cluster that is up, and delete the topics that its tests left.
+    """Give each module a shared cluster that is up; release the clients and delete the topics that its tests left.
 
     A test that kills brokers may fail before it has started them again. 600 topics of 6 partitions cost three idle
-    brokers a third of a core, and 90 s of recovery after a kill.
+    brokers a third of a core, and 90 s of recovery after a kill. 190 clients that nobody closed are 900 threads, and
+    all of them try to connect while the brokers of a later test start.
     """
     if _in_use and not all(_in_use[0].endpoints.alive(name) for name in _in_use[0].endpoints.processes):
         local_cluster.up(_in_use[0].root)
     yield
+    close_changelogs()
+    gc.collect()
     if not _in_use:
         return
     admin = AdminClient({"bootstrap.servers": _in_use[0].endpoints.bootstrap})

@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 import leftfold
 from leftfold.kafka import changelog as log_writer
-from leftfold.run import view as running_view
+from leftfold.run import batch as running_batch
 from leftfold.run.batch import STEPS
 from leftfold.run.view import RunningView
 from leftfold.spark import source
@@ -75,7 +75,7 @@ def dying(view: RunningView, point: str, batch: int, how: Callable[[], None]) ->
             how()
         return write_rows(given, changelog, *rest, **options)
 
-    with patch.multiple(running_view, write_online=online, write_changelog=frame, write_changelog_rows=rows):
+    with patch.multiple(running_batch, write_online=online, write_changelog=frame, write_changelog_rows=rows):
         yield
 
 

@@ -23,4 +23,5 @@ def run_until_caught_up(app: leftfold.App, spark: Any, *views: str) -> list[Prog
         view.start(spark, until_caught_up=True)
     for view in supervisor.views:
         view.wait()
+        view.close()
     return [view.progress for view in supervisor.views]

@@ -121,12 +121,12 @@ def read_changelog(bootstrap: str, topic: str, build: str) -> dict[tuple[str, st
             "enable.partition.eof": True,
         }
     )
-    partitions = sorted(consumer.list_topics(topic, timeout=20).topics[topic].partitions)
+    partitions = sorted(consumer.list_topics(topic, timeout=120).topics[topic].partitions)
     consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
     held: dict[tuple[str, str], tuple[int, list[Any]]] = {}
     ended = 0
     while ended < len(partitions):
-        message = consumer.poll(20)
+        message = consumer.poll(240)
         assert message is not None
         if message.error() is not None:
             ended += 1

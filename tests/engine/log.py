@@ -32,8 +32,8 @@ def read_topic(bootstrap: str, topic: str, schemas: dict[int, str]) -> Iterator[
     """Read all records of the topic, up to the end offsets that it has now."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "oracle", "enable.auto.commit": False})
     parsed = {schema_id: fastavro.parse_schema(json.loads(text)) for schema_id, text in schemas.items()}
-    partitions = sorted(consumer.list_topics(topic, timeout=20).topics[topic].partitions)
-    spans = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=20) for p in partitions}
+    partitions = sorted(consumer.list_topics(topic, timeout=120).topics[topic].partitions)
+    spans = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=120) for p in partitions}
     ends = {p: end for p, (start, end) in spans.items() if end > start}
     consumer.assign([TopicPartition(topic, p, spans[p][0]) for p in ends])
     left = set(ends)
@@ -54,7 +54,7 @@ def read_topic(bootstrap: str, topic: str, schemas: dict[int, str]) -> Iterator[
 def count_records(bootstrap: str, topic: str) -> int:
     """Count the records that a reader really gets. In a compacted topic, offsets do not show that."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "counting", "enable.partition.eof": True})
-    partitions = sorted(consumer.list_topics(topic, timeout=20).topics[topic].partitions)
+    partitions = sorted(consumer.list_topics(topic, timeout=120).topics[topic].partitions)
     consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
     records = ended = 0
     while ended < len(partitions):
@@ -73,7 +73,7 @@ def delete_before(bootstrap: str, topic: str, offsets: dict[int, int]) -> None:
 
     def is_deleted(place: TopicPartition) -> bool:
         try:
-            admin.delete_records([place])[place].result(timeout=60)
+            admin.delete_records([place])[place].result(timeout=240)
         except KafkaException as refused:
             if refused.args[0].code() != KafkaError.POLICY_VIOLATION:
                 raise
@@ -82,7 +82,7 @@ def delete_before(bootstrap: str, topic: str, offsets: dict[int, int]) -> None:
 
     for partition, offset in offsets.items():
         place = TopicPartition(topic, partition, offset)
-        await_true(partial(is_deleted, place), timeout=60, what=f"records of {place} to go")
+        await_true(partial(is_deleted, place), timeout=240, what=f"records of {place} to go")
 
 
 def _decode(value: bytes | None, schemas: dict[int, Any]) -> dict[str, Any] | None:

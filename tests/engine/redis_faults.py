@@ -128,7 +128,7 @@ class _Server:
         where = ["--port", str(self.port), "--bind", HOST, "--dir", str(self.directory)]
         self.process = subprocess.Popen(["redis-server", *where, *settings, *options], stdout=subprocess.DEVNULL)
         self.client: Any = redis.Redis(host=HOST, port=self.port, decode_responses=True)
-        await_true(self._answers, timeout=30, what="redis-server")
+        await_true(self._answers, timeout=240, what="redis-server")
 
     def kill(self) -> None:
         self.process.kill()
@@ -165,7 +165,7 @@ class Store:
         self._link = Relay(self.primary.port)
         self._replica = self._server()
         self._replica.client.replicaof(HOST, self._link.port)
-        await_true(self._level, timeout=60, what="a replica")
+        await_true(self._level, timeout=240, what="a replica")
 
     def remember(self, kind: str) -> None:
         """Make the present content the one that the store goes back to at a strike of this kind."""
@@ -176,7 +176,7 @@ class Store:
                 self.follow()
             assert self._link is not None
             if not self._link.held.is_set():
-                await_true(self._level, timeout=60, what="a replica that has everything")
+                await_true(self._level, timeout=240, what="a replica that has everything")
                 self._link.held.set()
 
     def strike(self, kind: str, *, lingers: bool = False) -> None:

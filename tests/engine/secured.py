@@ -116,12 +116,12 @@ class Secured:
         change = UserScramCredentialUpsertion(name, credentials, password.encode())
         admin = self.admin
         for future in admin.alter_user_scram_credentials([change]).values():
-            future.result(30)
+            future.result(240)
 
     def grant(self, user: str, acls: Iterable[Acl]) -> None:
         admin = self.admin
         for future in admin.create_acls([acl.binding(user) for acl in acls]).values():
-            future.result(30)
+            future.result(240)
 
     def revoke(self, user: str, acls: Iterable[Acl]) -> None:
         admin = self.admin
@@ -134,13 +134,13 @@ class Secured:
                 )
             )
         for future in admin.delete_acls(filters).values():
-            future.result(30)
+            future.result(240)
 
     def delete_topic(self, name: str) -> None:
         admin = self.admin
         for future in admin.delete_topics([name]).values():
-            future.result(30)
-        await_true(lambda: name not in admin.list_topics(timeout=10).topics, timeout=30, what=f"{name} to be gone")
+            future.result(240)
+        await_true(lambda: name not in admin.list_topics(timeout=120).topics, timeout=240, what=f"{name} to be gone")
 
     def close(self) -> None:
         for process in self.processes:

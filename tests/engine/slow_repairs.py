@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from leftfold.run import view
+from leftfold.run import restart
 from leftfold.spark.history import recompute
 from leftfold.spark.history import records as history
 
@@ -26,7 +26,7 @@ def slowly(*given: Any, **named: Any) -> Any:
 
 
 def slow_repairs(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(view, "recomputed", slowly)
+    patch.setattr(restart, "recomputed", slowly)
     patch.setattr(history, "_RECORDS_PER_TASK", _RECORDS_PER_TASK)
 
 

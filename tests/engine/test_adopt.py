@@ -96,7 +96,7 @@ class Others:
         producer = Producer({"bootstrap.servers": self.app.kafka.bootstrap, "partitioner": "murmur2_random"})
         for key, value in records:
             producer.produce(topic, value, key)
-        assert producer.flush(30) == 0
+        assert producer.flush(240) == 0
 
     def leftfold(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [projects.LEFTFOLD, *arguments]

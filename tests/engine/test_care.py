@@ -88,12 +88,12 @@ def test_a_repair_keeps_nobody_waiting(project: Project, spark: Any, monkeypatch
 
         project.send(300)
         projects.await_true(applied(other, project.sent), timeout=120, what="a batch of the other view")
-        projects.await_true(lambda: client.exists(*alive) == 2, timeout=60, what="the marks of running builds")
+        projects.await_true(lambda: client.exists(*alive) == 2, timeout=240, what="the marks of running builds")
         assert mine.state == "repairing"
 
         started = time.monotonic()
         supervisor.stop()
-        projects.await_true(lambda: mine.state == "stopped", timeout=60, what="an end")
+        projects.await_true(lambda: mine.state == "stopped", timeout=240, what="an end")
         print(f"ended {time.monotonic() - started:.1f} s after it was asked to, in a repair")
     assert [p.error for p in supervisor.progress] == [None] * len(supervisor.progress)
     assert mine.repairs == 0

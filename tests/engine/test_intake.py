@@ -187,7 +187,7 @@ def produced(app: leftfold.App, topic: str, values: list[bytes | None]) -> list[
             partition=number % app.catalog.topic(topic).partitions,
             on_delivery=on_delivery(number),
         )
-    assert client.flush(30) == 0
+    assert client.flush(240) == 0
     return [positions[n] for n in range(len(values))]
 
 
@@ -317,7 +317,7 @@ def test_an_original_that_is_good_by_now_is_sent_as_it_was(app: leftfold.App, sp
 
 def test_what_apply_made_is_as_planned(app: leftfold.App) -> None:
     """As the brokers tell it: a second apply finds nothing to do."""
-    projects.await_true(lambda: app.plan().steps == (), timeout=60, what="every broker to know the new topics")
+    projects.await_true(lambda: app.plan().steps == (), timeout=240, what="every broker to know the new topics")
 
 
 def test_of_a_table_nothing_is_late_and_a_tombstone_is_no_reject(app: leftfold.App, spark: Any, tmp_path: Path) -> None:

@@ -271,7 +271,7 @@ def app(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> lf.App:
     root = tmp_path_factory.mktemp("json")
     made = projects.make(root, cluster.endpoints, f"j{uuid.uuid4().hex[:8]}", STREAMS)
     projects.apply(made)
-    projects.await_true(lambda: applied(made), timeout=60, what="every broker to know the new topics")
+    projects.await_true(lambda: applied(made), timeout=240, what="every broker to know the new topics")
     return made
 
 
@@ -289,11 +289,11 @@ def price(**fields: Any) -> dict[str, Any]:
 def messages(app: lf.App, topic: str) -> list[Any]:
     name = app.profile.topic_name(topic)
     consumer = Consumer({"bootstrap.servers": app.kafka.bootstrap, "group.id": "json", "enable.auto.commit": False})
-    ends = {p: consumer.get_watermark_offsets(TopicPartition(name, p), timeout=20)[1] for p in range(6)}
+    ends = {p: consumer.get_watermark_offsets(TopicPartition(name, p), timeout=120)[1] for p in range(6)}
     consumer.assign([TopicPartition(name, p, 0) for p in ends])
     found: list[Any] = []
     while len(found) < sum(ends.values()):
-        found.append(consumer.poll(10))
+        found.append(consumer.poll(240))
     consumer.close()
     return found
 

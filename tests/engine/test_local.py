@@ -52,7 +52,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
 def new_topic(endpoints: Endpoints, *, copies: int = 3) -> str:
     name = f"t-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": endpoints.bootstrap})
-    admin.create_topics([NewTopic(name, num_partitions=3, replication_factor=copies)])[name].result(timeout=20)
+    admin.create_topics([NewTopic(name, num_partitions=3, replication_factor=copies)])[name].result(timeout=240)
     return name
 
 
@@ -94,7 +94,7 @@ def listening(pid: int) -> set[str]:
 
 def test_a_topic_with_three_copies_can_be_made_at_once(cluster: Cluster) -> None:
     name = new_topic(cluster.endpoints)
-    found = AdminClient({"bootstrap.servers": cluster.endpoints.bootstrap}).list_topics(name, timeout=10)
+    found = AdminClient({"bootstrap.servers": cluster.endpoints.bootstrap}).list_topics(name, timeout=120)
     assert all(len(partition.replicas) == 3 for partition in found.topics[name].partitions.values())
 
 
@@ -139,7 +139,7 @@ def test_kill_of_everything_loses_nothing_acknowledged(cluster: Cluster) -> None
     producer = Producer({"bootstrap.servers": before.bootstrap, "acks": "all"})
     for number in range(100):
         producer.produce(topic, value=str(number), partition=number % 3)
-    assert producer.flush(20) == 0
+    assert producer.flush(240) == 0
     number = register(before, f"{topic}-value")
     redis.Redis.from_url(before.redis_url).set(topic, "kept")
 
@@ -157,8 +157,8 @@ def consume(endpoints: Endpoints, topic: str, *, count: int) -> list[str]:
         consumer.assign([TopicPartition(topic, partition, 0) for partition in range(3)])
         records: list[str] = []
         while len(records) < count:
-            message = consumer.poll(20)
-            assert message is not None, f"{len(records)} of {count} records, then none for 20 s"
+            message = consumer.poll(240)
+            assert message is not None, f"{len(records)} of {count} records, then none for 240 s"
             assert message.error() is None
             records.append((message.value() or b"").decode())
         return sorted(records)

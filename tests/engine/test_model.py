@@ -28,8 +28,8 @@ from leftfold import clock
 from leftfold.errors import RunError
 from leftfold.fold.definition import Definition
 from leftfold.run import probe
+from leftfold.run.deployment import Engines
 from leftfold.run.probe import PHASES, USUAL_S, WARM_UP, calibrate
-from leftfold.run.supervisor import Engines
 from leftfold.run.view import RunningView
 from leftfold.sizing.constants import Constants
 from leftfold.sizing.load import Load

@@ -51,7 +51,7 @@ class Tools:
     def topic(self, name: str, partitions: int = 2, replicas: int = 3, **settings: object) -> str:
         config = {k.replace("_", "."): str(v) for k, v in settings.items()}
         new = NewTopic(self.name(name), num_partitions=partitions, replication_factor=replicas, config=config)
-        self.admin.create_topics([new])[self.name(name)].result(timeout=20)
+        self.admin.create_topics([new])[self.name(name)].result(timeout=240)
         return self.name(name)
 
     def fill(self, topic: str, partitions: int = 2, *, ago: int = 0, **settings: object) -> str:
@@ -81,14 +81,14 @@ class Tools:
                 return False
             return True
 
-        projects.await_true(committed, timeout=60, what="a coordinator")
+        projects.await_true(committed, timeout=240, what="a coordinator")
         consumer.close()
 
     @contextmanager
     def members(self, group: str, topic: str, number: int, protocol: str = "classic") -> Iterator[list[Consumer]]:
         """So many readers, as soon as as many as can have a partition."""
         readers: list[Consumer] = []
-        partitions = len(self.admin.list_topics(topic, timeout=20).topics[topic].partitions)
+        partitions = len(self.admin.list_topics(topic, timeout=120).topics[topic].partitions)
         joined = float("-inf")
 
         def settled() -> bool:
@@ -214,7 +214,7 @@ def test_what_only_a_second_look_and_the_newest_records_show(cluster: Cluster, t
     writer.begin_transaction()
     for number in range(10):
         writer.produce(aborted, value=b"x", partition=number % 2)
-    assert writer.flush(20) == 0
+    assert writer.flush(240) == 0
     writer.abort_transaction(20)
     tools.commit("nearly", old, PER_PARTITION - 1, PER_PARTITION)
     ended = threading.Event()
@@ -294,7 +294,7 @@ def test_a_broker_that_is_down(cluster: Cluster, tools: Tools) -> None:
     lone = NewTopic(
         tools.name("lone"), num_partitions=2, replica_assignment=[[1], [3]], config={"min.insync.replicas": "1"}
     )
-    tools.admin.create_topics([lone])[tools.name("lone")].result(timeout=20)
+    tools.admin.create_topics([lone])[tools.name("lone")].result(timeout=240)
     tools.topic("safe")
     groups = {f"g{number}" for number in range(12)}  # so many that each broker coordinates some
     for group in groups:
@@ -302,7 +302,7 @@ def test_a_broker_that_is_down(cluster: Cluster, tools: Tools) -> None:
     broker = cluster.endpoints.processes["broker-3"].pid
     os.kill(broker, signal.SIGSTOP)
     try:
-        listed = tools.admin.list_consumer_groups(request_timeout=3).result(timeout=20)
+        listed = tools.admin.list_consumer_groups(request_timeout=3).result(timeout=240)
         assert [passes(error) for error in listed.errors] == [True]
         os.kill(broker, signal.SIGKILL)
         left = Tools(",".join(cluster.endpoints.bootstrap.split(",")[:2]))
@@ -311,14 +311,14 @@ def test_a_broker_that_is_down(cluster: Cluster, tools: Tools) -> None:
             partitions = left.admin.list_topics(tools.name("lone"), timeout=20).topics[tools.name("lone")].partitions
             return partitions[1].leader == -1
 
-        projects.await_true(noticed, timeout=60, what="the controller to notice")
+        projects.await_true(noticed, timeout=240, what="the controller to notice")
         kafka = Kafka(bootstrap=left.bootstrap)
         found = hazards(Observed(observe_cluster(Admin(kafka), kafka), {}))
 
         def taken_over() -> bool:
             return {tools.name(group) for group in groups} <= set(observe_cluster(Admin(kafka), kafka).groups)
 
-        projects.await_true(taken_over, timeout=60, what="other coordinators")
+        projects.await_true(taken_over, timeout=240, what="other coordinators")
     finally:
         cluster.cluster.up(cluster.root)
     assert own(found, tools.namespace) == [("no-leader", "topic lone"), ("replication-low", "topic lone")]
@@ -363,7 +363,7 @@ def test_a_sample_shows_a_hot_key_late_records_and_rubbish(cluster: Cluster, too
     raw = Producer({"bootstrap.servers": cluster.endpoints.bootstrap})
     for number in range(6):
         raw.produce(tools.name("payments"), value=b"rubbish", partition=number)
-    assert raw.flush(20) == 0
+    assert raw.flush(240) == 0
     groups = group_names(tools)
     admin, registry = app.log
 
@@ -391,7 +391,7 @@ def test_a_sample_shows_a_hot_key_late_records_and_rubbish(cluster: Cluster, too
 
 
 def group_names(tools: Tools) -> set[str]:
-    listed: Any = tools.admin.list_consumer_groups().result(timeout=20)
+    listed: Any = tools.admin.list_consumer_groups().result(timeout=240)
     return {group.group_id for group in listed.valid}
 
 

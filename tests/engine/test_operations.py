@@ -186,7 +186,7 @@ def test_prometheus_sees_what_was_applied(app: leftfold.App, tmp_path: Path) -> 
         assert run.alive, run.explain()
         send(app, [payment(i, "a1") for i in range(100)])
         wanted["accepted"] += 100
-        projects.await_true(lambda: counted() == wanted or not run.alive, timeout=60, what="the rest to be counted")
+        projects.await_true(lambda: counted() == wanted or not run.alive, timeout=240, what="the rest to be counted")
         ((labels, up),) = asked(url, 'leftfold_view_up{view="account_activity"}').items()
         assert (dict(labels)["view"], up) == ("account_activity", 1.0)
         ((labels, _),) = asked(url, 'leftfold_view_state{view="account_activity"} == 1').items()
@@ -195,7 +195,7 @@ def test_prometheus_sees_what_was_applied(app: leftfold.App, tmp_path: Path) -> 
         assert dict(labels)["build"] == run.lines()[-1]["build"]
         assert batch >= 1
         projects.await_true(
-            lambda: set(asked(url, "leftfold_lag_records").values()) == {0.0}, timeout=30, what="no lag"
+            lambda: set(asked(url, "leftfold_lag_records").values()) == {0.0}, timeout=240, what="no lag"
         )
         assert "metrics at http://127.0.0.1:" in (app.root / "run.err").read_text()
 
@@ -235,7 +235,7 @@ def test_why_names_the_events_and_finds_what_they_did_not_make(app: leftfold.App
     topic = app.profile.topic_name("payments")
     raw = Producer({"bootstrap.servers": app.kafka.bootstrap, "partitioner": "murmur2_random"})
     raw.produce(topic, value=b"no record", key=b"a1")
-    assert raw.flush(30) == 0
+    assert raw.flush(240) == 0
     (progress,) = run_until_caught_up(app, spark)
     send(app, [payment(5, "a1", amount=1.0)])  # it is not applied, so it made nothing
 

@@ -89,7 +89,7 @@ def test_an_apply_that_dies_after_any_step_is_finished_by_the_next(app: leftfold
         assert died.returncode == -9, died.stderr
         # A broker may hear of a new topic a moment after the one that the child asked.
         left = STEPS - number - 1
-        projects.await_true(partial(has_left, app, left), timeout=20, what=f"{left} steps left")
+        projects.await_true(partial(has_left, app, left), timeout=240, what=f"{left} steps left")
         found = ids(app)
         assert seen.items() <= found.items(), "a topic was made again"
         seen = found

@@ -162,7 +162,7 @@ def test_unknown_ids_stop_a_query_once(cluster: Cluster, spark: Any, tmp_path: P
     other = app.log[1].id_of(subject, avro_schema(app.catalog.topic("prices").event))
     assert other is not None
     client.produce(app.profile.topic_name("clicks"), b"\0" + other.to_bytes(4) + b"garbage", b"u1")
-    assert client.flush(30) == 0
+    assert client.flush(240) == 0
     later = {one.view: one for one in supervisor.run(lambda _: None, session=spark)}
     assert [one.error for one in later.values()] == [None] * len(later)
     assert later["activity"].totals()["accepted"] == GOOD + 50
@@ -251,7 +251,7 @@ def test_keys_above_the_bound_are_rejected(cluster: Cluster, spark: Any, tmp_pat
     client.produce(app.profile.topic_name("clicks"), long, b"u1")
     client.produce(app.profile.topic_name("prices"), large, b"i1")
     client.produce(app.profile.topic_name("prices"), None, b"i" * 5_000)
-    assert client.flush(30) == 0
+    assert client.flush(240) == 0
     done = {one.view: one for one in run_all(app, spark)}
     assert reasons(app, "clicks") == {"key too long": 6 + 1 + 1}
     assert reasons(app, "prices") == {"key too long": 2}

@@ -64,7 +64,7 @@ def test_a_key_has_the_partition_that_java_gives_it(app: leftfold.App) -> None:
 def read_keys(app: leftfold.App) -> list[tuple[int, str]]:
     topic = app.profile.topic_name("payments")
     consumer = Consumer({"bootstrap.servers": app.kafka.bootstrap, "group.id": "keys", "enable.auto.commit": False})
-    ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=20)[1] for p in range(6)}
+    ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=120)[1] for p in range(6)}
     consumer.assign([TopicPartition(topic, p, 0) for p in ends])
     found: list[tuple[int, str]] = []
     while len(found) < sum(ends.values()):
@@ -125,7 +125,7 @@ def test_a_time_out_is_unknown_and_the_record_is_in_the_log(
     assert "1 are acknowledged; 1 are unknown and may be in the log, of the keys 'a1'" in failed.value.state
     assert "twice" in failed.value.fix
     assert (failed.value.details["failed"], failed.value.details["unknown"]) == (0, 1)
-    projects.await_true(lambda: len(read_keys(app)) == 2, timeout=60, what="the unknown record in the log")
+    projects.await_true(lambda: len(read_keys(app)) == 2, timeout=240, what="the unknown record in the log")
 
 
 def test_a_bad_line_claims_nothing_that_is_not_so(
@@ -143,7 +143,7 @@ def test_a_bad_line_claims_nothing_that_is_not_so(
     with os.fdopen(exit_, "wb") as pipe:
         pipe.write(line(payment(1, "a1")))
         pipe.flush()
-        projects.await_true(lambda: bool(read_keys(app)), timeout=60, what="the first line in the log")
+        projects.await_true(lambda: bool(read_keys(app)), timeout=240, what="the first line in the log")
         with stopped(app, cluster, [1, 2, 3]):
             pipe.write(b"\n".join(line(payment(n, f"a{n}")) for n in range(2, 1_002)))  # with blank lines between
             pipe.write(b"no payment\n")

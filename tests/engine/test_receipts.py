@@ -126,7 +126,7 @@ def test_a_changelog_that_was_made_again_is_filled(project: Project, spark: Any)
     admin = AdminClient({"bootstrap.servers": project.endpoints.bootstrap})
     name = project.changelog
     admin.delete_topics([name])[name].result()
-    projects.await_true(lambda: name not in project.app.log[0].partitions([name]), timeout=30, what="deletion")
+    projects.await_true(lambda: name not in project.app.log[0].partitions([name]), timeout=240, what="deletion")
     projects.apply(project.app)
     again = project.run(spark)
     assert again.repairs == 1
@@ -167,7 +167,7 @@ def test_a_topic_that_was_made_again_is_refused(project: Project, spark: Any) ->
     admin = AdminClient({"bootstrap.servers": project.endpoints.bootstrap})
     admin.delete_topics([project.topic])[project.topic].result()
     there = project.app.log[0]
-    projects.await_true(lambda: project.topic not in there.partitions([project.topic]), timeout=30, what="deletion")
+    projects.await_true(lambda: project.topic not in there.partitions([project.topic]), timeout=240, what="deletion")
     projects.apply(project.app)
     project.send(4_000)
     refused = project.run(spark)

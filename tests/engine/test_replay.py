@@ -73,7 +73,7 @@ def raw_records(bootstrap: str, topic: str) -> list[Raw]:
             "enable.partition.eof": True,
         }
     )
-    partitions = sorted(consumer.list_topics(topic, timeout=20).topics[topic].partitions)
+    partitions = sorted(consumer.list_topics(topic, timeout=120).topics[topic].partitions)
     consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
     found: list[Raw] = []
     ended: set[int] = set()
@@ -100,7 +100,7 @@ def spoil(app: leftfold.App, number: int, chance: random.Random) -> int:
         value: Any = [None, b"", b"\x01abcdef", b"\x00\x00\x00\x27\x0fabcdef", b"\x00\x00\x00\x00\x01\x02"][i % 5]
         key: Any = None if i % 3 == 0 else f"a{chance.randrange(300)}"
         client.produce(name, value, key, headers=[("trace", f"t{i}".encode()), ("leftfold.log_time", b"7")])
-    assert client.flush(60) == 0
+    assert client.flush(240) == 0
     return number
 
 

@@ -30,5 +30,5 @@ def test_a_partition_that_is_written_to_does_not_end_the_others(cluster: Cluster
         read += 1
         if read % 1_000 == 1:
             writer.produce(topic, value=b"another", partition=0)
-            writer.flush(30)
+            writer.flush(240)
     assert read == RECORDS

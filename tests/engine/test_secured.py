@@ -153,13 +153,13 @@ class Shop:
         user, password = "runner", SECRETS["RUNNER_PASSWORD"]
         client = Producer({**self.cluster.login(user, password), "acks": "all"})
         client.produce("prod.clicks", b"no record at all", b"u1")
-        assert client.flush(30) == 0
+        assert client.flush(240) == 0
 
     def records(self, topic: str, partitions: int) -> int:
         latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call] # the library has no types here
         admin = self.cluster.admin
         asked = admin.list_offsets({TopicPartition(topic, p): latest for p in range(partitions)})
-        return sum(future.result(30).offset for future in asked.values())
+        return sum(future.result(240).offset for future in asked.values())
 
 
 def errors_in(document: dict[str, Any]) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from leftfold.store.builds import remove_rows
 from leftfold.store.layout import LedgerRow
 from leftfold.store.standings import Previous, Standing, Standings
 from tests.golden.causes import DEAD, NOON, VIEW, Cause, stand_in
-from tests.golden.causes_store import built, store_lacks, supervisor, view_ends
+from tests.golden.causes_store import built, deployment, store_lacks, view_ends
 from tests.golden.causes_views import ITEMS, TABLE
 
 OLD, NEW = "0123456789ab-00000000", "ba9876543210-00000000"
@@ -69,13 +69,12 @@ def rebuilt(*, role: str) -> Cause:
 
     def cause(tmp: Path) -> None:
         from leftfold.rebuild.rebuild import Rebuild, RebuildOptions
-        from leftfold.settings import Spark
 
         mine = built(tmp)
         found = standing(followed=mine.id) if role == "followed" else standing(kept=mine.id)
-        options = RebuildOptions("user_activity", None, again=False, until_caught_up=True, cores=1, locks=tmp)
-        running = supervisor(tmp, topics={"clicks": 6})
-        rebuild = Rebuild(running, found, Spark(), options, log_file=tmp / "spark.log")
+        options = RebuildOptions("user_activity", None, again=False, until_caught_up=True, cores=1)
+        deployed = deployment(tmp, topics={"clicks": 6})
+        rebuild = Rebuild(deployed, found, options, log_file=tmp / "spark.log")
         with mock.patch("leftfold.clock.now_us", return_value=to_micros(NOON) - DAY):
             rebuild._refuse_known(found.of("user_activity"), mine.definition.fingerprint)
 
@@ -84,12 +83,11 @@ def rebuilt(*, role: str) -> Cause:
 
 def rebuild_from(tmp: Path) -> None:
     from leftfold.rebuild.rebuild import Rebuild, RebuildOptions
-    from leftfold.settings import Spark
 
     since = to_micros(NOON)
-    options = RebuildOptions("user_activity", since, again=False, until_caught_up=True, cores=1, locks=tmp)
-    running = supervisor(tmp, topics={"clicks": 6})
-    Rebuild(running, standing(), Spark(), options, log_file=tmp / "spark.log")._refuse_from()
+    options = RebuildOptions("user_activity", since, again=False, until_caught_up=True, cores=1)
+    deployed = deployment(tmp, topics={"clicks": 6})
+    Rebuild(deployed, standing(), options, log_file=tmp / "spark.log")._refuse_from()
 
 
 def rebuild_failed(_: Path) -> None:
@@ -114,12 +112,12 @@ def compared(*, view: str = "user_activity", streams: str = VIEW, **builds: Any)
     def cause(tmp: Path) -> None:
         from leftfold.rebuild.compare import CompareOptions, Comparing
 
-        running = supervisor(tmp, topics={"clicks": 6, "items": 6}, streams=streams)
+        deployed = deployment(tmp, topics={"clicks": 6, "items": 6}, streams=streams)
         found = standing(**builds)
         if view == "item":
             found.manifest = lambda *_: _manifest(tmp, streams)
-        declared = running._catalog.view(view)
-        Comparing(running, found, stand_in(), declared, CompareOptions(None, None, {}, 0.0, 5)).run(stand_in())
+        declared = deployed.catalog.view(view)
+        Comparing(deployed, found, declared, CompareOptions(None, None, {}, 0.0, 5)).run(stand_in())
 
     return cause
 

@@ -154,8 +154,8 @@ def store_lacks(what: str) -> Cause:
 # Running ------------------------------------------------------------------------------------------------------------
 
 
-def supervisor(tmp: Path, *, topics: dict[str, int], streams: str = VIEW) -> Any:
-    from leftfold.run.supervisor import Engines, RunOptions, Supervisor
+def deployment(tmp: Path, *, topics: dict[str, int], streams: str = VIEW) -> Any:
+    from leftfold.run.deployment import Deployment, Engines
 
     catalog = project(tmp, HEAD + EVENT + TOPIC + streams).catalog
     engines = Engines(
@@ -167,17 +167,23 @@ def supervisor(tmp: Path, *, topics: dict[str, int], streams: str = VIEW) -> Any
         ),
         stand_in(versions=lambda subject: {1: "{}"}),
     )
-    options = RunOptions(
-        views=list(catalog.views),
-        until_caught_up=True,
-        fresh=frozenset(),
+    return Deployment(
+        catalog,
+        Profile(name="local"),
+        engines,
         checkpoints=str(tmp / "checkpoints"),
         lake=str(tmp / "lake"),
         locks=tmp / "locks",
         log_file=tmp / "spark.log",
         application="leftfold shop",
     )
-    return Supervisor(catalog, Profile(name="local"), engines, options)
+
+
+def supervisor(tmp: Path, *, topics: dict[str, int], streams: str = VIEW) -> Any:
+    from leftfold.run.supervisor import RunOptions, Supervisor
+
+    deployed = deployment(tmp, topics=topics, streams=streams)
+    return Supervisor(deployed, RunOptions(list(deployed.catalog.views), until_caught_up=True, fresh=frozenset()))
 
 
 def spark_missing(tmp: Path) -> None:

@@ -55,14 +55,21 @@ def labels_unreadable(_: Path) -> None:
 
 
 def asked(tmp: Path, streams: str = ALL, **options: Any) -> Any:
-    from leftfold.training.sets import Project, TrainingOptions, TrainingSet, vector_of
+    from leftfold.training.sets import TrainingOptions, TrainingSet, vector_of
 
     app = project(tmp, streams)
     engines = stand_in(online=stand_in(address="redis://127.0.0.1:1"), kafka=None)
     catalog = app.catalog
     vector = vector_of(options.pop("vector", "user_activity"), catalog)
-    known = Project(catalog, Profile(name="local"), engines, "lake", lambda _: stand_in())
-    return TrainingSet(None, vector, TrainingOptions("ts", **options), known)
+    deployed = stand_in(
+        catalog=catalog,
+        profile=Profile(name="local"),
+        engines=engines,
+        lake="lake",
+        receipts=None,
+        session=lambda _: stand_in(),
+    )
+    return TrainingSet(None, vector, TrainingOptions("ts", **options), deployed)
 
 
 def option(**options: Any) -> Cause:
@@ -146,7 +153,7 @@ def frozen(**what: Any) -> Cause:
             start_offsets=lambda topic, partitions: {0: 150, 1: 0},
             topic_ids=lambda names: {"clicks": what.get("id", "yXo1pGmJQyK3xkqfXSjWvA")},
         )
-        past = PastReader(Profile(name="local"), stand_in(registry=registry, admin=admin), "lake", stand_in())
+        past = PastReader(stand_in(engines=stand_in(registry=registry, admin=admin)), stand_in())
         position = FrozenPosition(
             "clicks", "yXo1pGmJQyK3xkqfXSjWvA", {0: 120, 1: 0}, {0: 900, 1: 700}, 0, what.get("schemas", ()), ()
         )

@@ -1,4 +1,4 @@
-"""How far back the log must be read for the values of a view, or for the tiles that its store keeps.
+"""Computes how far back the log must be read for the values of a view, or for the tiles that its store keeps.
 
 Times are in microseconds.
 """

@@ -18,6 +18,7 @@ forget a mark that did not move for `offsets.retention.minutes` (a week by defau
 from __future__ import annotations
 
 import logging
+import time
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -28,7 +29,9 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Producer as Client
 
+from leftfold import clock
 from leftfold.errors import LogError
+from leftfold.kafka.admin import MOVING
 from leftfold.kafka.failures import Heard, refused
 from leftfold.settings import Kafka
 
@@ -191,12 +194,23 @@ class _Writer:
         group = {"group.id": self._changelog.scope, "isolation.level": "read_committed", "enable.auto.commit": False}
         reader = Consumer({**self._changelog.kafka.for_librdkafka(), **group, **_QUIET, "error_cb": heard})
         try:
-            found = reader.committed([self._mark_at()], timeout=_ANSWER_S)[0]
-            if found.error is not None:
-                raise KafkaException(found.error)
-            return max(found.offset, _NO_MARK), reader.consumer_group_metadata()
+            return max(self._committed(reader), _NO_MARK), reader.consumer_group_metadata()
         finally:
             reader.close()
+
+    def _committed(self, reader: Consumer) -> int:
+        """Return the group's committed offset. While its coordinator moves, or loads, ask again."""
+        deadline = clock.monotonic() + _ANSWER_S
+        while True:
+            try:
+                answer = reader.committed([self._mark_at()], timeout=_ANSWER_S)[0]
+                if answer.error is not None:
+                    raise KafkaException(answer.error)
+                return int(answer.offset)
+            except KafkaException as error:
+                if error.args[0].code() not in MOVING or clock.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)  # no event says when it has moved
 
     def _mark_at(self, offset: int = 0) -> TopicPartition:
         return TopicPartition(self._changelog.topic, self.place[1], offset)

@@ -20,9 +20,8 @@ from leftfold.fold.compute import compute
 from leftfold.fold.definition import Definition
 from leftfold.fold.expressions import from_micros
 from leftfold.fold.reach import needed_since, value_reach
-from leftfold.kafka.admin import Admin
 from leftfold.run import redrive
-from leftfold.run.supervisor import Supervisor
+from leftfold.run.deployment import Deployment
 from leftfold.spark.history.differences import Differences, differences, features_of, table_at
 from leftfold.spark.history.records import starts_since
 from leftfold.spark.source import Offsets
@@ -74,13 +73,12 @@ class Comparing:
 
     def __init__(
         self,
-        supervisor: Supervisor,
+        deployment: Deployment,
         standings: Standings,
-        admin: Admin,
         declared: DeclaredView,
         options: CompareOptions,
     ) -> None:
-        self._supervisor, self._standings, self._admin = supervisor, standings, admin
+        self._deployment, self._standings, self._admin = deployment, standings, deployment.engines.admin
         self._declared, self._options = declared, options
 
     def run(self, session: SparkSession) -> Comparison:
@@ -189,7 +187,7 @@ class Comparing:
         return definition
 
     def _ends(self, definition: Definition) -> Offsets:
-        source = self._supervisor.reading(self._declared, self._fields(definition))
+        source = self._deployment.reading(self._declared, self._fields(definition))
         pairs = zip(source.topics, source.partitions, strict=True)
         return {topic: self._admin.stable_offsets(topic, partitions) for topic, partitions in pairs}
 
@@ -199,12 +197,12 @@ class Comparing:
         return frozenset(event if definition.stream else definition.fields())
 
     def _features(self, session: SparkSession, definition: Definition, ends: Offsets, at: int) -> DataFrame:
-        source = replace(self._supervisor.reading(self._declared, self._fields(definition)), unknown="look")
+        source = replace(self._deployment.reading(self._declared, self._fields(definition)), unknown="look")
         since = needed_since(definition, at, value_reach(definition))
         starts, _ = starts_since(session, source, self._admin, since)
         starts = {t: {p: min(offset, ends[t][p]) for p, offset in parts.items()} for t, parts in starts.items()}
         again = redrive.everything(
-            session, source, self._admin, self._supervisor.redrive_topic(self._declared), since=starts
+            session, source, self._admin, self._deployment.redrive_topic(self._declared), since=starts
         )
         stream = self._declared.reading.stream if definition.stream else None
         job = TilesJob(definition, stream)

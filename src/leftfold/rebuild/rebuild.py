@@ -26,9 +26,9 @@ from leftfold.rebuild.cut import can_be_cut, freeze, still_there
 from leftfold.run import redrive
 from leftfold.run.crew import Crew, Pulse
 from leftfold.run.deaths import remembered_death
+from leftfold.run.deployment import Deployment
 from leftfold.run.progress import HistoryProgress, Progress
-from leftfold.run.supervisor import Supervisor, build_lock, only_runner
-from leftfold.settings import Spark
+from leftfold.run.supervisor import build_lock, only_runner
 from leftfold.spark.checkpoint import create, drop_frozen, frozen_in, set_aside, standing
 from leftfold.spark.checkpoint import freeze as write_frozen
 from leftfold.spark.cutover import FrozenHistory, Past
@@ -51,23 +51,22 @@ class RebuildOptions:
     again: bool  # start from the beginning, and set aside what an earlier rebuild did
     until_caught_up: bool
     cores: int  # the most cores that it uses
-    locks: Path
 
 
 class Rebuild:
     def __init__(
         self,
-        supervisor: Supervisor,
+        deployment: Deployment,
         standings: Standings,
-        spark: Spark,
         options: RebuildOptions,
         *,
         log_file: Path,
     ) -> None:
-        self.view = supervisor.view(options.view, staged=True)
+        self.view = deployment.view(options.view, staged=True)
         self.at_step: Callable[[str], None] = lambda step: None
         self._standings = standings
-        self._spark = spark
+        self._spark = deployment.profile.spark
+        self._locks = deployment.locks
         self._options = options
         self._log_file = log_file
         self._stop = threading.Event()
@@ -83,7 +82,7 @@ class Rebuild:
     def run(self, look: Callable[[Progress], None], *, session: SparkSession | None = None) -> Progress:
         """Run until stopped, caught up or failed. Return the progress. A `session` that is given is left running."""
         view = self.view
-        with remembered_death(self._options.locks, [view]), ExitStack() as held:
+        with remembered_death(self._locks, [view]), ExitStack() as held:
             held.callback(view.close)
             held.enter_context(Pulse([view]))
             if view.known_fingerprint is not None:  # refuse before Spark starts, where that is possible
@@ -100,7 +99,7 @@ class Rebuild:
                 held.callback(session.stop)
                 held.callback(close_changelogs)
             view.prepare(session)
-            held.enter_context(only_runner(self._options.locks, build_lock(view)))
+            held.enter_context(only_runner(self._locks, build_lock(view)))
             if self._made(session, look):
                 crew = held.enter_context(Crew(session, self._stop, until_caught_up=self._options.until_caught_up))
                 crew.take(view)

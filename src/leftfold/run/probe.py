@@ -27,7 +27,7 @@ from leftfold.kafka.registry import SchemaRegistry
 from leftfold.observe.observation import observe
 from leftfold.plan.diff import plan
 from leftfold.run import probed
-from leftfold.run.supervisor import Engines, RunOptions, Supervisor
+from leftfold.run.deployment import Deployment, Engines
 from leftfold.run.view import RunningView
 from leftfold.settings import Profile
 from leftfold.sizing import widths
@@ -244,19 +244,17 @@ class _Probe:
     def _started_view(self, phase: Phase) -> RunningView:
         topic = self._catalog.topic(probed.TOPIC)
         spark = self._profile.spark.model_copy(update={"most_offsets": phase.size // topic.partitions})
-        options = RunOptions(
-            views=(probed.VIEW,),
-            until_caught_up=True,
-            fresh=frozenset(),
+        deployment = Deployment(
+            self._catalog,
+            self._profile.model_copy(update={"spark": spark}),
+            self._engines,
             checkpoints=str(self._profile.checkpoints),
             lake="",
             locks=self._directory / "locks",
             log_file=self._directory / "logs" / "probe.log",
             application="leftfold probe",
         )
-        profile = self._profile.model_copy(update={"spark": spark})
-        (view,) = Supervisor(self._catalog, profile, self._engines, options).views
-        return view
+        return deployment.view(probed.VIEW)
 
     def _send(self, phase: Phase, scale: float) -> int:
         total = max(phase.size * (_DROPPED + 3), int(phase.records * scale))

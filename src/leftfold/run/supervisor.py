@@ -14,55 +14,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leftfold import private
-from leftfold.declare.catalog import Catalog, DeclaredView
 from leftfold.declare.companions import (
     changelog_topic,
     companions_of,
-    has_changelog,
     late_topic,
     receipts_table,
-    receipts_topic,
-    redrive_topic,
     rejects_topic,
 )
 from leftfold.declare.event import fields_of
-from leftfold.declare.free import View
 from leftfold.declare.sinks import Lake
 from leftfold.declare.topic import Topic
 from leftfold.errors import RunError
-from leftfold.errors import SourceLine as Declared
-from leftfold.kafka.admin import Admin
 from leftfold.kafka.changelog import close as close_changelogs
-from leftfold.kafka.receipt_log import ReceiptLog
-from leftfold.kafka.registry import SchemaRegistry
-from leftfold.run.build import Destination
 from leftfold.run.crew import Crew, Pulse
 from leftfold.run.deaths import remembered_death
+from leftfold.run.deployment import Deployment
 from leftfold.run.intake import RunningIntake
 from leftfold.run.lake import RunningLake, lake_name
 from leftfold.run.progress import Progress
 from leftfold.run.running import Running
-from leftfold.run.sources import source_of
 from leftfold.run.view import RunningView
-from leftfold.settings import Kafka, OnlineStore, Profile
 from leftfold.spark.checkpoint import set_aside
 from leftfold.spark.session import build_session
 from leftfold.spark.sinks.intake import IntakeTopics
-from leftfold.spark.source import Source
-from leftfold.store.writer import publish_vectors
 
 if TYPE_CHECKING:
     from leftfold.spark.session import SparkSession
-
-
-@dataclass(frozen=True)
-class Engines:
-    """Everything a run connects to."""
-
-    kafka: Kafka
-    online: OnlineStore
-    admin: Admin
-    registry: SchemaRegistry
 
 
 @dataclass(frozen=True)
@@ -70,22 +47,17 @@ class RunOptions:
     views: Sequence[str]
     until_caught_up: bool
     fresh: frozenset[str]  # names whose checkpoint is set aside: these views, intakes or lakes start over
-    checkpoints: str
-    lake: str
-    locks: Path
-    log_file: Path
-    application: str
 
 
 class Supervisor:
-    def __init__(self, catalog: Catalog, profile: Profile, engines: Engines, options: RunOptions) -> None:
-        self._catalog = catalog
-        self._profile = profile
-        self._engines = engines
+    def __init__(self, deployment: Deployment, options: RunOptions) -> None:
+        self._deployment = deployment
+        self._catalog = deployment.catalog
+        self._profile = deployment.profile
+        self._engines = deployment.engines
         self._options = options
         self._stop = threading.Event()
-        self._receipts = ReceiptLog(engines.kafka, profile.topic_name(receipts_topic()))
-        self.views = [self.view(name) for name in options.views]
+        self.views = [deployment.view(name) for name in options.views]
         self._check_companions()
         self.helpers: list[Running] = [*self._intakes(), *self._lakes()]
 
@@ -107,16 +79,16 @@ class Supervisor:
 
         A given `session` is not stopped afterwards. Without one, a session is started and stopped here.
         """
-        with remembered_death(self._options.locks, self._all), ExitStack() as held:
+        with remembered_death(self._deployment.locks, self._all), ExitStack() as held:
             for view in self.views:
-                held.enter_context(only_runner(self._options.locks, view.name))
+                held.enter_context(only_runner(self._deployment.locks, view.name))
             self.helpers = [one for one in self.helpers if self._is_ours(one, held)]
             look(self.progress)
             if session is None:
                 session = build_session(
                     self._profile.spark,
-                    application=self._options.application,
-                    log_file=self._options.log_file,
+                    application=self._deployment.application,
+                    log_file=self._deployment.log_file,
                     lake=self._needs_delta,
                 )
                 held.callback(session.stop)
@@ -124,11 +96,11 @@ class Supervisor:
             for one in self._all:
                 one.prepare(session)  # all first: an error must come before anything starts
             for view in self.views:  # a rebuild in another process may run the same build
-                held.enter_context(only_runner(self._options.locks, build_lock(view)))
+                held.enter_context(only_runner(self._deployment.locks, build_lock(view)))
             for one in self._all:
                 if one.name in self._options.fresh:
                     set_aside(session, one.checkpoint)
-            self._publish()
+            self._deployment.publish()
             self._watch(session, look)
         return self.progress
 
@@ -141,7 +113,7 @@ class Supervisor:
     def _is_ours(self, helper: Running, held: ExitStack) -> bool:
         """Return whether this process runs the helper. If another process has its lock, that one runs it."""
         try:
-            held.enter_context(only_runner(self._options.locks, helper.name))
+            held.enter_context(only_runner(self._deployment.locks, helper.name))
         except RunError:
             return False
         return True
@@ -161,45 +133,17 @@ class Supervisor:
             return []
         return [view for view in self.views if lake_name(view.name) == one.name]
 
-    def view(self, name: str, *, staged: bool = False) -> RunningView:
-        """Make one view, without starting it. A `staged` build waits for `promote`."""
-        declared = self._catalog.view(name)
-        source = self._source(declared.reading.topics, fields_read(declared), who=name, at=declared.source)
-        changelog = self._profile.topic_name(changelog_topic(name)) if has_changelog(declared) else None
-        place = Destination(
-            online_url=self._online_url,
-            namespace=self._profile.namespace,
-            checkpoints=self._options.checkpoints,
-            log_file=str(self._options.log_file),
-            receipts=self._receipts,
-            changelog=changelog,
-            redrive=self.redrive_topic(declared),
-            publish=self._publish,
-            staged=staged,
-        )
-        return RunningView(declared, source, place, admin=self._engines.admin, registry=self._engines.registry)
-
-    def reading(self, declared: DeclaredView, fields: frozenset[str]) -> Source:
-        """The source that reads the topics of a view and decodes only these fields."""
-        return self._source(declared.reading.topics, fields, who=declared.name, at=declared.source)
-
-    def redrive_topic(self, declared: DeclaredView) -> str | None:
-        """The topic of re-driven records; None for a view that reads several topics or a compacted one."""
-        topics = declared.reading.topics
-        redriven = topics[0] if len(topics) == 1 and not topics[0].compacted else None
-        return self._profile.topic_name(redrive_topic(redriven.name)) if redriven else None
-
     def _intakes(self) -> Iterator[RunningIntake]:
         for topic in self._topics().values():
             late = None if topic.compacted else self._profile.topic_name(late_topic(topic.name))
             names = IntakeTopics(self._profile.topic_name(rejects_topic(topic.name)), late)
             yield RunningIntake(
                 topic,
-                self._source((topic,), frozenset(fields_of(topic.event)), who=topic.name, at=topic.source),
+                self._deployment.source((topic,), frozenset(fields_of(topic.event)), who=topic.name, at=topic.source),
                 names,
                 keyed=self._catalog.keys_of(topic),
-                checkpoints=self._options.checkpoints,
-                log_file=str(self._options.log_file),
+                checkpoints=self._deployment.checkpoints,
+                log_file=str(self._deployment.log_file),
                 admin=self._engines.admin,
                 registry=self._engines.registry,
             )
@@ -222,26 +166,12 @@ class Supervisor:
                         self._engines.kafka,
                         changelog,
                         partitions=self._engines.admin.partitions_of(changelog),
-                        table=f"{self._options.lake}/{name}",
-                        receipts=receipts_table(self._options.lake, name),
-                        checkpoints=self._options.checkpoints,
+                        table=f"{self._deployment.lake}/{name}",
+                        receipts=receipts_table(self._deployment.lake, name),
+                        checkpoints=self._deployment.checkpoints,
                         every_s=sink.every_s,
-                        log_file=str(self._options.log_file),
+                        log_file=str(self._deployment.log_file),
                     )
-
-    def _source(self, topics: Sequence[Topic[Any]], fields: frozenset[str], *, who: str, at: Declared) -> Source:
-        engines = self._engines
-        return source_of(
-            topics,
-            fields,
-            profile=self._profile,
-            kafka=engines.kafka,
-            lake=self._options.lake,
-            admin=engines.admin,
-            registry=engines.registry,
-            who=who,
-            at=at,
-        )
 
     def _check_companions(self) -> None:
         """Refuse to start unless all topics exist that Leftfold keeps in addition to the declared ones."""
@@ -255,21 +185,6 @@ class Supervisor:
                     why="receipts, and what is late, rejected or re-driven, are kept in topics of their own",
                     fix="leftfold apply --yes",
                 )
-
-    def _publish(self) -> None:
-        vectors = [vector.__leftfold_definition__ for vector in self._catalog.vectors.values()]
-        publish_vectors(self._online_url, self._profile.namespace, vectors)
-
-    @property
-    def _online_url(self) -> str:
-        return self._engines.online.address
-
-
-def fields_read(declared: DeclaredView) -> frozenset[str]:
-    """The fields to decode: those that the view reads, or all fields if a user's function reads the records."""
-    if isinstance(declared.definition, View) or declared.reading.stream is not None:
-        return frozenset(fields_of(declared.reading.topics[0].event))
-    return frozenset(declared.definition.fields())
 
 
 def build_lock(view: RunningView) -> str:

@@ -63,11 +63,30 @@ class Snapshot:
     swept: int  # rows that the watermark dropped
 
 
+class _Callback:
+    """Hands batches to a function, until it is released.
+
+    PySpark keeps the callback of every query that it ever started. Through the function it would keep the view of each,
+    with its connections.
+    """
+
+    def __init__(self, on_batch: OnBatch) -> None:
+        self._on_batch: OnBatch | None = on_batch
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        assert self._on_batch is not None, "the query has ended"
+        self._on_batch(batch, number)
+
+    def release(self) -> None:
+        self._on_batch = None
+
+
 class Query:
     """A started query, with the operations that a supervisor needs."""
 
-    def __init__(self, query: StreamingQuery) -> None:
+    def __init__(self, query: StreamingQuery, callback: _Callback) -> None:
         self._query = query
+        self._callback = callback
 
     @property
     def checkpoint_id(self) -> str:
@@ -93,6 +112,9 @@ class Query:
         return self.active and self._query.status["message"].startswith("Waiting for")
 
     def failure(self) -> str | None:
+        """The failure with which the query has ended; None if it ended well, or has not ended."""
+        if not self.active:
+            self._callback.release()
         failure = self._query.exception()
         return None if failure is None else str(failure)
 
@@ -106,6 +128,7 @@ class Query:
         """Stop the query if it waits for data, so there is no batch to finish. Return whether it was stopped."""
         if self._query.isActive and not self._query.status["isTriggerActive"]:
             self._query.stop()
+            self._callback.release()
             return True
         return False
 
@@ -161,14 +184,15 @@ def start_batches(
     system may be set outside of the profile.
     """
     check_checkpoints(checkpoint, files.scheme(frame.sparkSession, checkpoint))
+    callback = _Callback(on_batch)
     writer = (
         frame.writeStream.queryName(name)
         .outputMode("update")
         .option("checkpointLocation", checkpoint)
-        .foreachBatch(on_batch)
+        .foreachBatch(callback)
     )
     live = writer.trigger(processingTime=f"{every_s} seconds")
-    return Query((writer.trigger(availableNow=True) if until_caught_up else live).start())
+    return Query((writer.trigger(availableNow=True) if until_caught_up else live).start(), callback)
 
 
 # Progress of the jobs of this thread, reported while they run.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from leftfold import clock
 from leftfold.declare.catalog import Catalog, DeclaredView
-from leftfold.declare.companions import receipts_table, receipts_topic
+from leftfold.declare.companions import receipts_table
 from leftfold.declare.free import View
 from leftfold.declare.sinks import Lake
 from leftfold.declare.vector import Vector
@@ -26,11 +26,9 @@ from leftfold.fold.durations import text
 from leftfold.fold.expressions import from_micros
 from leftfold.fold.latest import Latest
 from leftfold.fold.vector import Part, VectorDefinition
-from leftfold.kafka.receipt_log import ReceiptLog
+from leftfold.run.deployment import Deployment
 from leftfold.run.receipt_store import DETAILS_KEPT, ReceiptStore
 from leftfold.run.receipts import Applied, Receipt, known_history
-from leftfold.run.supervisor import Engines
-from leftfold.settings import Profile
 from leftfold.spark.files import exists
 from leftfold.spark.sinks import receipts as receipt_table
 from leftfold.spark.sinks.delta import version_of
@@ -92,17 +90,6 @@ class TrainingOptions:
 
 
 @dataclass(frozen=True)
-class Project:
-    """The parts of a project that a training set needs."""
-
-    catalog: Catalog
-    profile: Profile
-    engines: Engines
-    lake: str
-    session: Callable[[Any], SparkSession]  # the session of a given DataFrame, else the active one, else a new one
-
-
-@dataclass(frozen=True)
 class Served:
     """The build that readers of one view followed, and when each of its batches became readable."""
 
@@ -156,16 +143,16 @@ class TrainingSet:
         labels: Any,
         vector: VectorDefinition,
         options: TrainingOptions,
-        project: Project,
+        deployment: Deployment,
         *,
         frozen: Mapping[str, Any] | None = None,
     ) -> None:
         self.vector = vector
         self.options = options
         self._given = labels
-        self._project = project
+        self._deployment = deployment
         self._frozen = frozen
-        self._views = {name: project.catalog.view(name) for name in vector.views}
+        self._views = {name: deployment.catalog.view(name) for name in vector.views}
         _check_options(options, self._views)
 
     # For users -------------------------------------------------------------------------------------------------
@@ -230,7 +217,7 @@ class TrainingSet:
 
     @cached_property
     def _session(self) -> SparkSession:
-        return self._project.session(self._given)
+        return self._deployment.session(self._given)
 
     @cached_property
     def _labels(self) -> Labels:
@@ -251,7 +238,7 @@ class TrainingSet:
 
     @cached_property
     def _past(self) -> PastReader:
-        past = PastReader(self._project.profile, self._project.engines, self._project.lake, self._session)
+        past = PastReader(self._deployment, self._session)
         frozen = None
         if self._frozen is not None:
             frozen = {name: FrozenPosition.from_json(p) for name, p in self._frozen["topics"].items()}
@@ -311,7 +298,7 @@ class TrainingSet:
         return {view.name: version_of(self._session, self._table(view)) for view in free}
 
     def _table(self, view: DeclaredView) -> str:
-        return f"{self._project.lake}/{view.name}"
+        return f"{self._deployment.lake}/{view.name}"
 
     # Served batches --------------------------------------------------------------------------------------------
 
@@ -322,8 +309,8 @@ class TrainingSet:
         The build is the one that the manifest or the options name, else the one that readers follow. The definition is
         None if readers follow none.
         """
-        online = self._project.engines.online.address
-        found = followed_builds(online, self._project.profile.namespace, self._views)
+        online = self._deployment.engines.online.address
+        found = followed_builds(online, self._deployment.profile.namespace, self._views)
         builds = {b.view: (b.id, definition_in({"build": b.id, **b.manifest})) for b in found}
         if self._frozen is not None:
             frozen = {n: v["build"] for n, v in self._frozen["views"].items() if v["build"]}
@@ -375,12 +362,10 @@ class TrainingSet:
 
     def _receipts(self, view: DeclaredView, build: str) -> list[Receipt]:
         """Return the receipts of a build: all that the topic holds, and those in the lake that the labels need."""
-        project = self._project
-        log = ReceiptLog(project.engines.kafka, project.profile.topic_name(receipts_topic()))
-        found = ReceiptStore(log, f"{view.name}/{build}").every()
+        found = ReceiptStore(self._deployment.receipts, f"{view.name}/{build}").every()
         oldest = min((receipt.first for receipt in found if receipt.known), default=None)
         if found and oldest != 0:
-            table = receipts_table(project.lake, view.name)
+            table = receipts_table(self._deployment.lake, view.name)
             moved = [r for r in receipt_table.rows_of(self._session, table, build) if oldest is None or r.last < oldest]
             if needed := needed_of(moved, self._span, self._batches(view)):
                 first, last = needed[0].first, needed[-1].last
@@ -499,9 +484,9 @@ def check_known(view: DeclaredView, build: str, unknown: Iterable[Unknown], labe
         )
 
 
-def again(directory: str, project: Project) -> TrainingSet:
+def again(directory: str, deployment: Deployment) -> TrainingSet:
     """Return the training set of a directory, to be made again from the same offsets."""
-    manifest = read_manifest(project.session(None), directory)
+    manifest = read_manifest(deployment.session(None), directory)
     if manifest is None or manifest.get("version") != VERSION:
         raise ProjectError(
             "no-training-set",
@@ -513,7 +498,7 @@ def again(directory: str, project: Project) -> TrainingSet:
         )
     vector = VectorDefinition.from_json(manifest["vector"])
     for name, told in manifest["views"].items():
-        declared = project.catalog.view(name)
+        declared = deployment.catalog.view(name)
         if declared.fingerprint != told["fingerprint"]:
             raise ProjectError(
                 "definition-changed",
@@ -522,7 +507,7 @@ def again(directory: str, project: Project) -> TrainingSet:
                 fix="bring back the declarations of that time; or make a new training set",
                 source=declared.source,
             )
-    return TrainingSet(directory, vector, TrainingOptions(**manifest["options"]), project, frozen=manifest)
+    return TrainingSet(directory, vector, TrainingOptions(**manifest["options"]), deployment, frozen=manifest)
 
 
 def _check_options(options: TrainingOptions, views: Mapping[str, DeclaredView]) -> None:

@@ -17,9 +17,8 @@ from leftfold.declare.topic import Topic
 from leftfold.errors import RunError
 from leftfold.fold.reach import CLOCK_SLACK, value_reach
 from leftfold.offsets import Ranges
-from leftfold.run.sources import learned, source_of
-from leftfold.run.supervisor import Engines, fields_read
-from leftfold.settings import Profile
+from leftfold.run.deployment import Deployment, fields_read
+from leftfold.run.sources import learned
 from leftfold.spark.history.records import head_is_gone, look_at_history, over_history, read_history, starts_since
 from leftfold.spark.history.redriven import redriven, with_redriven
 from leftfold.spark.source import Source
@@ -77,9 +76,7 @@ class TopicPast:
 class PastReader:
     """The topics of some views, each read once. `release` frees what Spark keeps of them."""
 
-    profile: Profile
-    engines: Engines
-    lake: str
+    deployment: Deployment
     session: SparkSession
     topics: dict[str, TopicPast] = field(default_factory=dict)  # by declared name
 
@@ -102,18 +99,7 @@ class PastReader:
             fields = frozenset().union(
                 *(fields_read(v) for v in views.values() if v.reading.topics[0].event is topic.event)
             )
-            engines = self.engines
-            source = source_of(
-                [topic],
-                fields,
-                profile=self.profile,
-                kafka=engines.kafka,
-                lake=self.lake,
-                admin=engines.admin,
-                registry=engines.registry,
-                who=readers[0].name,
-                at=readers[0].source,
-            )
+            source = self.deployment.source([topic], fields, who=readers[0].name, at=readers[0].source)
             again = None if frozen is None else frozen[topic.name]
             position, lacking = (again, ()) if again else self._position(topic, source, readers, span)
             if again:
@@ -134,7 +120,7 @@ class PastReader:
         It reaches from the first record that a window can need to the last whose transaction has ended by now. If the
         log is in time order and all views have windows, it ends after the last record that a label can see.
         """
-        admin, (name,), (partitions,) = self.engines.admin, source.topics, source.partitions
+        admin, (name,), (partitions,) = self.deployment.engines.admin, source.topics, source.partitions
         ends = admin.stable_offsets(name, partitions)
         definitions = [v.definition for v in readers]
         reaches = [None if isinstance(d, View) else value_reach(d) for d in definitions]
@@ -151,7 +137,7 @@ class PastReader:
         gone = () if topic.compacted else tuple(int(place.rpartition("/")[2]) for place in lacking)
         until = 0
         if not topic.compacted:
-            redrives = self.profile.topic_name(redrive_topic(topic.name))
+            redrives = self.deployment.profile.topic_name(redrive_topic(topic.name))
             until = admin.stable_offsets(redrives, 1)[0] if redrives in admin.partitions([redrives]) else 0
         topic_id = admin.topic_ids([name])[name]
         return FrozenPosition(name, topic_id, starts, ends, until, tuple(sorted(source.writer_schemas)), ()), gone
@@ -159,7 +145,7 @@ class PastReader:
     def _as_before(self, source: Source, frozen: FrozenPosition) -> Source:
         known = dict(source.writer_schemas)
         for schema_id in frozen.schemas:
-            if schema_id not in known and (schema := self.engines.registry.schema(schema_id)) is not None:
+            if schema_id not in known and (schema := self.deployment.engines.registry.schema(schema_id)) is not None:
                 known[schema_id] = schema
         missing = [schema_id for schema_id in frozen.schemas if schema_id not in known]
         if missing:
@@ -173,7 +159,7 @@ class PastReader:
         return replace(source, writer_schemas=used, rejected_ids=frozenset(frozen.rejected), unknown="reject")
 
     def _refuse_gone(self, source: Source, frozen: FrozenPosition) -> None:
-        found = self.engines.admin.topic_ids([frozen.topic]).get(frozen.topic)
+        found = self.deployment.engines.admin.topic_ids([frozen.topic]).get(frozen.topic)
         if found != frozen.id:
             raise RunError(
                 "history-gone",
@@ -183,7 +169,7 @@ class PastReader:
             )
         if any(source.archives):
             return  # archive and log together may still hold it; the read finds out
-        firsts = self.engines.admin.start_offsets(frozen.topic, source.partitions[0])
+        firsts = self.deployment.engines.admin.start_offsets(frozen.topic, source.partitions[0])
         gaps = {p: (at, min(firsts[p], frozen.ends[p])) for p, at in frozen.starts.items() if at < firsts.get(p, 0)}
         gaps = {p: (a, b) for p, (a, b) in gaps.items() if a < b}
         if gaps:
@@ -211,14 +197,14 @@ class PastReader:
         while True:
             records = marked(read_history(self.session, source, starts, ends), original=True)
             if position.redriven:
-                redrives = self.profile.topic_name(redrive_topic(topic.name))
+                redrives = self.deployment.profile.topic_name(redrive_topic(topic.name))
                 again = redriven(self.session, source, redrives, {0: position.redriven})
                 records = with_redriven(records, marked(again, original=False), at_most=position.redriven)
             try:
                 stored = kept(records)
             except RunError as error:
                 failure = str(error.__cause__)
-                wiser = learned(source, self.engines.registry, failure)
+                wiser = learned(source, self.deployment.engines.registry, failure)
                 if wiser is None and not (any(source.archives) and head_is_gone(failure)):
                     raise
                 source = self._looked_at(wiser, position) if wiser else source
