@@ -172,8 +172,8 @@ class App:
         from leftfold.store.memory import memory_in_use
 
         url = self.online.address
-        found = followed_builds(url, self.profile.namespace, self.catalog.views)
-        builds = [ObservedBuild(view=b.view, id=b.id, followed=True, batch=b.batch, **b.manifest) for b in found]
+        followed = followed_builds(url, self.profile.namespace, self.catalog.views)
+        builds = [ObservedBuild(view=b.view, id=b.id, followed=True, batch=b.batch, **b.manifest) for b in followed]
         memory = memory_in_use(url)
         store = None if memory is None else ObservedStore(memory.used, memory.limit, memory.policy)
         stored = list(stored_builds(url, self.profile.namespace, self.catalog.views))
@@ -206,9 +206,9 @@ class App:
         from leftfold.sizing import constants
 
         profile = self.profile.model_copy(update={"spark": self.spark})
-        found = calibrate(profile, Engines(self.kafka, self.online, *self.log), self.state, note=note)
-        constants.write(found, constants.place(self.state, self.profile.name))
-        return found
+        measured = calibrate(profile, Engines(self.kafka, self.online, *self.log), self.state, note=note)
+        constants.write(measured, constants.place(self.state, self.profile.name))
+        return measured
 
     @cached_property
     def log(self) -> tuple[Admin, SchemaRegistry]:
@@ -370,7 +370,7 @@ class App:
             return deployment.session(lake=declared.archive)
 
         moments = {"start": _moment(start), "end": _moment(end)}
-        found = (
+        offsets = (
             frozen_history(session(), admin, source, **moments)
             if declared.archive
             else frozen(admin, name, partitions, **moments)
@@ -378,7 +378,7 @@ class App:
         return Replay(
             topic=declared,
             topic_id=admin.topic_ids([name])[name],
-            ranges=found.ranges,
+            ranges=offsets.ranges,
             source=source,
             registry=registry,
             start_session=session,
@@ -470,8 +470,8 @@ class App:
         from leftfold.rebuild import promote
 
         most = promote.BEHIND if behind is None else behind
-        kept = max(micros(keep, option="keep"), MINUTE)
-        return promote.promote(self.catalog.view(view).name, self.standings, keep=kept, most_behind=most)
+        keep_us = max(micros(keep, option="keep"), MINUTE)
+        return promote.promote(self.catalog.view(view).name, self.standings, keep=keep_us, most_behind=most)
 
     def rollback(self, view: str) -> Standing:
         """Move readers back to the build that they left at the last promote."""

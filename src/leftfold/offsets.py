@@ -10,7 +10,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-Offsets = Mapping[str, Mapping[int, int]]  # by topic and partition
+Offsets = dict[str, dict[int, int]]  # by topic and partition
+
+
+def later(some: Offsets, others: Offsets) -> Offsets:
+    """The later offset of the two in every partition that either has."""
+    return {
+        topic: {
+            p: max(some.get(topic, {}).get(p, 0), others.get(topic, {}).get(p, 0))
+            for p in {**some.get(topic, {}), **others.get(topic, {})}
+        }
+        for topic in {**some, **others}
+    }
 
 
 @dataclass(frozen=True, order=True)
@@ -39,12 +50,12 @@ class Ranges:
     def of(cls, ranges: Iterable[Range]) -> Ranges:
         """Make a set from any ranges. Ranges that overlap or touch are joined; empty ranges are dropped."""
         joined: list[Range] = []
-        for found in sorted(r for r in ranges if r.start < r.end):
+        for span in sorted(r for r in ranges if r.start < r.end):
             last = joined[-1] if joined else None
-            if last and (last.topic, last.partition) == (found.topic, found.partition) and found.start <= last.end:
-                joined[-1] = Range(last.topic, last.partition, last.start, max(last.end, found.end))
+            if last and (last.topic, last.partition) == (span.topic, span.partition) and span.start <= last.end:
+                joined[-1] = Range(last.topic, last.partition, last.start, max(last.end, span.end))
             else:
-                joined.append(found)
+                joined.append(span)
         return cls(tuple(joined))
 
     @classmethod
@@ -91,10 +102,10 @@ class Ranges:
         ]
 
     def as_json(self) -> dict[str, dict[str, list[list[int]]]]:
-        found: dict[str, dict[str, list[list[int]]]] = {}
+        by_topic: dict[str, dict[str, list[list[int]]]] = {}
         for r in self.ranges:
-            found.setdefault(r.topic, {}).setdefault(str(r.partition), []).append([r.start, r.end])
-        return found
+            by_topic.setdefault(r.topic, {}).setdefault(str(r.partition), []).append([r.start, r.end])
+        return by_topic
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Ranges:

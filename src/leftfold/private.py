@@ -26,6 +26,6 @@ def directory(path: Path) -> Path:
 
 
 def _close(path: Path) -> None:
-    found = path.stat()
-    if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) & ~_MINE:
+    status = path.stat()
+    if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) & ~_MINE:
         path.chmod(_MINE)

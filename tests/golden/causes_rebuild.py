@@ -93,9 +93,11 @@ def rebuild_from(tmp: Path) -> None:
 def rebuild_failed(_: Path) -> None:
     from pyspark.errors import PySparkException
 
-    from leftfold.spark.history.scan import _told
+    from leftfold.spark.history.scan import _explained
 
-    raise _told(PySparkException("Job aborted\nCaused by: java.io.IOException: No space left on device\n at a.b(C)"))
+    raise _explained(
+        PySparkException("Job aborted\nCaused by: java.io.IOException: No space left on device\n at a.b(C)")
+    )
 
 
 def checkpoint_not_made(tmp: Path) -> None:

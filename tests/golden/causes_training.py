@@ -168,13 +168,13 @@ def frozen(**what: Any) -> Cause:
 def unreadable(_: Path) -> None:
     from pyspark.errors import PySparkException
 
-    from leftfold.spark.training.assemble import kept
+    from leftfold.spark.training.assemble import cached
 
     def count() -> int:
         raise PySparkException("[KAFKA_DATA_LOSS] some data may have been lost")
 
     stored = stand_in(count=count, unpersist=lambda: None)
-    kept(stand_in(persist=lambda _: stored))
+    cached(stand_in(persist=lambda _: stored))
 
 
 CAUSES: dict[str, Cause] = {

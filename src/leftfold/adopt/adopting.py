@@ -89,13 +89,15 @@ def _check_name(name: str) -> None:
 
 
 def _options(looked: Looked, seen: TopicReading) -> TopicOptions:
-    found = options_of(looked.topic)
-    if seen.wrapping != "debezium" or found.compacted:
-        return found
+    options = options_of(looked.topic)
+    if seen.wrapping != "debezium" or options.compacted:
+        return options
     policy = looked.topic.configs.get("cleanup.policy", "delete")
     note = f"as the topic of rows has to be; {looked.topic.name} has cleanup.policy={policy}"
-    stamped = found.log_time_note.partition(":")[0]  # no record is late in a compacted topic
-    return replace(found, compacted=True, compacted_note=note, retention=None, retention_note="", log_time_note=stamped)
+    stamped = options.log_time_note.partition(":")[0]  # no record is late in a compacted topic
+    return replace(
+        options, compacted=True, compacted_note=note, retention=None, retention_note="", log_time_note=stamped
+    )
 
 
 def _key(looked: Looked, seen: TopicReading, event: str, options: TopicOptions) -> Choice:
@@ -131,8 +133,8 @@ def _lateness_note(time: Choice | None, rows: Sequence[SampledRow]) -> str:
     """A note on how late the sampled records are, so that the user can choose a better value than the default."""
     if not isinstance(time, Chosen):
         return ""
-    given = ((row.log_us, row.fields.get(time.field)) for row in rows)
-    lags = [log_us - at for log_us, v in given if (at := v if isinstance(v, int) else moment(v)) is not None]
+    times = ((row.log_us, row.fields.get(time.field)) for row in rows)
+    lags = [log_us - at for log_us, v in times if (at := v if isinstance(v, int) else moment(v)) is not None]
     if not lags:
         return "the default; no record was there to measure"
     late = sum(lag > _LATENESS for lag in lags)

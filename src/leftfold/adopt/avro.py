@@ -115,11 +115,11 @@ def _field(field: dict[str, Any], named: dict[str, Any]) -> Field:
         schema, optional = branches[0], len(schema) > 1
     repeated = isinstance(schema, dict) and schema["type"] == "array"
     item = schema["items"] if repeated else schema
-    found = _plain(item, named)
-    if isinstance(found, str):
-        return LeftOut(name, ("a list of " if repeated else "") + _word(item, named), found, doc)
-    made = replace(found, name=name, optional=optional, repeated=repeated, doc=doc)
-    return nameable(_with_default(made, field["default"]) if "default" in field else made)
+    element = _plain(item, named)
+    if isinstance(element, str):
+        return LeftOut(name, ("a list of " if repeated else "") + _word(item, named), element, doc)
+    adopted = replace(element, name=name, optional=optional, repeated=repeated, doc=doc)
+    return nameable(_with_default(adopted, field["default"]) if "default" in field else adopted)
 
 
 def _plain(schema: Any, named: dict[str, Any]) -> Found | str:

@@ -55,8 +55,8 @@ def key_choice(topic: str, event: str, shape: FieldShape, rows: Sequence[Sampled
         return Undecided(what, f"the records' keys are {form}, and Leftfold's keys are the text of a field{lost}", fix)
     same = [f for f in candidates if all(row.key == _text(row.fields.get(f.name)) for row in rows)]
     if len(same) != 1:
-        found = f"{_names(same)} all equal it" if same else "no field equals it"
-        return Undecided(what, f"of {len(rows):,} sampled records' keys, {found}", fix)
+        matches = f"{_names(same)} all equal it" if same else "no field equals it"
+        return Undecided(what, f"of {len(rows):,} sampled records' keys, {matches}", fix)
     if len(keys) == 1:
         why = f"{same[0].name} equals it, but all {len(rows):,} sampled records have one and the same key"
         return Undecided(what, why, fix)

@@ -45,12 +45,12 @@ def is_envelope(records: Sequence[dict[str, Any]]) -> bool:
 def key_names(key: bytes | None) -> tuple[str, ...]:
     """The names of the fields in a key that is a JSON object, as Kafka Connect writes keys. Empty for other keys."""
     try:
-        found = json.loads((key or b"").decode())
+        parsed = json.loads((key or b"").decode())
     except (ValueError, RecursionError):
         return ()
-    if isinstance(found, dict) and with_payload(found):
-        found = found["payload"]
-    return tuple(found) if isinstance(found, dict) else ()
+    if isinstance(parsed, dict) and with_payload(parsed):
+        parsed = parsed["payload"]
+    return tuple(parsed) if isinstance(parsed, dict) else ()
 
 
 def key_columns(key_schema: str | None, keys: Sequence[bytes | None]) -> tuple[str, ...]:

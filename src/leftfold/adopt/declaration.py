@@ -48,15 +48,15 @@ def class_name(record: str | None, topic: str) -> str:
     if record is not None and record.isidentifier() and record.isascii() and not _taken(record):
         return record
     words = re.findall(r"[A-Za-z0-9]+", record or "") or re.findall(r"[A-Za-z0-9]+", topic)
-    made = "".join(word[0].upper() + word[1:] for word in words)
-    return f"Event{made}" if not made or made[0].isdigit() or _taken(made) else made
+    name = "".join(word[0].upper() + word[1:] for word in words)
+    return f"Event{name}" if not name or name[0].isdigit() or _taken(name) else name
 
 
 def variable_name(topic: str, event: str) -> str:
-    made = re.sub(r"[^a-z0-9]+", "_", topic.lower()).strip("_")
-    if not made or made[0].isdigit():
-        made = f"topic_{made}".rstrip("_")
-    return f"{made}_topic" if _taken(made) or made == event else made
+    name = re.sub(r"[^a-z0-9]+", "_", topic.lower()).strip("_")
+    if not name or name[0].isdigit():
+        name = f"topic_{name}".rstrip("_")
+    return f"{name}_topic" if _taken(name) or name == event else name
 
 
 def _taken(name: str) -> bool:
@@ -107,8 +107,8 @@ def _annotated(field: Found) -> str:
     if hides_a_type(field.name):
         return annotation  # without a default, an optional field still reads as None where it is absent
     if field.rules:
-        given = ["default=None"] if field.optional else []
-        return f"{annotation} = Field({', '.join([*given, *(f'{name}={limit!r}' for name, limit in field.rules)])})"
+        arguments = ["default=None"] if field.optional else []
+        return f"{annotation} = Field({', '.join([*arguments, *(f'{name}={limit!r}' for name, limit in field.rules)])})"
     if field.default is not None:
         return f"{annotation} = {_literal(field.default)}"
     return f"{annotation} = None" if field.optional else annotation

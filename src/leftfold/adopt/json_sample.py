@@ -47,10 +47,10 @@ def moment(text: Any) -> int | None:
 def parsed(value: bytes) -> dict[str, Any] | None:
     """The JSON object in a value, as a view reads it; None if the value is not a JSON object."""
     try:
-        found = json.loads(value.decode(), parse_constant=_refuse)
+        document = json.loads(value.decode(), parse_constant=_refuse)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 def _refuse(text: str) -> Any:
@@ -67,8 +67,8 @@ def shape_of(records: Sequence[dict[str, Any]]) -> FieldShape:
 
 
 def _field(name: str, records: Sequence[dict[str, Any]]) -> Field:
-    given = [record.get(name) for record in records]
-    present = [value for value in given if value is not None]
+    values = [record.get(name) for record in records]
+    present = [value for value in values if value is not None]
     if not present:
         return LeftOut(name, _NULL, "no other value of it was seen, so its type is not known")
     lists = [value for value in present if isinstance(value, list)]
@@ -80,7 +80,7 @@ def _field(name: str, records: Sequence[dict[str, Any]]) -> Field:
     kind = _kind(items)
     if kind is None:
         return LeftOut(name, ("a list of " if lists else "") + _seen(items), _why(items))
-    return nameable(Found(name, kind, optional=len(present) < len(given), repeated=bool(lists)))
+    return nameable(Found(name, kind, optional=len(present) < len(values), repeated=bool(lists)))
 
 
 def _kind(values: Sequence[Any]) -> Kind | None:
@@ -149,9 +149,9 @@ def _agreed(field: Found, seen: Field | None) -> Field:
 
 def _keeping(field: Found, records: Sequence[dict[str, Any]]) -> Found:
     """The field without the limits that sampled records break. With them, these records would be rejected."""
-    given = [record[field.name] for record in records if record.get(field.name) is not None]
-    kept = tuple((rule, limit) for rule, limit in field.rules if all(_LIMITS[rule](v, limit) for v in given))
-    if kept == field.rules:
+    values = [record[field.name] for record in records if record.get(field.name) is not None]
+    rules = tuple((rule, limit) for rule, limit in field.rules if all(_LIMITS[rule](v, limit) for v in values))
+    if rules == field.rules:
         return field
-    broken = ", ".join(f"{rule}={limit!r}" for rule, limit in field.rules if (rule, limit) not in kept)
-    return field.noting(f"sampled records break its limit {broken}, which is not taken over", rules=kept)
+    broken = ", ".join(f"{rule}={limit!r}" for rule, limit in field.rules if (rule, limit) not in rules)
+    return field.noting(f"sampled records break its limit {broken}, which is not taken over", rules=rules)

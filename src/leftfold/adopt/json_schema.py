@@ -49,14 +49,14 @@ def _field(name: str, schema: Any, root: dict[str, Any], *, required: bool) -> F
         what = "a list of " if repeated else ""
         what += "any value, or several types" if item is None else _word(item)
         return LeftOut(name, what, _NESTED if item and item.get("type") == "object" else "a field has one type", doc)
-    found = Found(name, kind, optional=nullable or not required, repeated=repeated, doc=doc)
+    adopted = Found(name, kind, optional=nullable or not required, repeated=repeated, doc=doc)
     if kind == "datetime":
-        found = found.noting("text of a date and time; read only with seconds and a time zone")
+        adopted = adopted.noting("text of a date and time; read only with seconds and a time zone")
     if schema.get("default") is not None:
-        found = found.noting(
+        adopted = adopted.noting(
             f"the schema's default {json.dumps(schema['default'])} is no record's value: absent is None"
         )
-    return nameable(found if repeated else _with_rules(found, schema))
+    return nameable(adopted if repeated else _with_rules(adopted, schema))
 
 
 def _unwrapped(schema: Any, root: dict[str, Any]) -> tuple[dict[str, Any] | None, bool]:
@@ -89,10 +89,10 @@ def _unwrapped(schema: Any, root: dict[str, Any]) -> tuple[dict[str, Any] | None
 
 def _referred(reference: Any, root: dict[str, Any]) -> Any:
     """The schema that a reference points to; None if the reference does not point into the schema itself."""
-    found: Any = root if isinstance(reference, str) and reference.startswith("#/") else None
+    target: Any = root if isinstance(reference, str) and reference.startswith("#/") else None
     for part in str(reference).removeprefix("#/").split("/"):
-        found = found.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
-    return found
+        target = target.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(target, dict) else None
+    return target
 
 
 def _kind(schema: dict[str, Any] | None) -> Kind | None:
@@ -130,11 +130,11 @@ def _with_rules(field: Found, schema: dict[str, Any]) -> Found:
 
 
 def _limits(schema: dict[str, Any]) -> dict[str, int | float]:
-    found: dict[str, Any] = {}
+    limits: dict[str, Any] = {}
     for bound, strict, names in _BOUNDS:
         limit, beyond = schema.get(bound), schema.get(strict)
         if isinstance(beyond, bool):  # in draft 4 it says whether `bound` is exclusive
-            found[names[beyond]] = limit
+            limits[names[beyond]] = limit
         else:
-            found |= {names[0]: limit, names[1]: beyond}
-    return {rule: limit for rule, limit in found.items() if type(limit) in (int, float) and math.isfinite(limit)}
+            limits |= {names[0]: limit, names[1]: beyond}
+    return {rule: limit for rule, limit in limits.items() if type(limit) in (int, float) and math.isfinite(limit)}

@@ -52,14 +52,14 @@ def _newest(topic: ObservedTopic, kafka: Kafka) -> tuple[Logged, ...]:
     each = max(_FEWEST_OF_A_PARTITION, RECORDS // topic.partitions)
     ranges = {number: (max(p.start, p.end - each), p.end) for number, p in enumerate(topic.spread)}
     reader = LogReader(kafka)
-    kept: list[Logged] = []
+    records: list[Logged] = []
     size = 0
     try:
         for record in reader.read(topic.name, ranges):
-            kept.append(record)
+            records.append(record)
             size += len(record.key or b"") + len(record.value or b"")
             if size > _MOST_BYTES:
                 break
     finally:
         reader.close()
-    return tuple(kept)
+    return tuple(records)

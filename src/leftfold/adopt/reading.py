@@ -69,15 +69,15 @@ def _framed(looked: Looked, valued: Sequence[Logged]) -> TopicReading:
         fields = avro.values(text, record.value or b"") if text is not None else None
         if fields is not None:
             rows.append((record, fields))
-    found, newest = len(rows), next(reversed(schemas))
+    count, newest = len(rows), next(reversed(schemas))
     remarks = [_counted(looked, f"Avro, {_versions(looked, current)}, newest id {newest}")]
-    if found < len(valued):
-        remarks.append(f"{len(valued) - found:,} of {len(valued):,} sampled records do not decode: views reject these")
+    if count < len(valued):
+        remarks.append(f"{len(valued) - count:,} of {len(valued):,} sampled records do not decode: views reject these")
     shape, row_only = understood
     if row_only:
         rows = [(record, fields["after"]) for record, fields in rows if isinstance(fields.get("after"), dict)]
-    made = tuple(SampledRow(record.key, fields, record.log_us) for record, fields in rows)
-    return TopicReading("avro", shape, made, tuple(remarks), "debezium" if row_only else None)
+    sampled = tuple(SampledRow(record.key, fields, record.log_us) for record, fields in rows)
+    return TopicReading("avro", shape, sampled, tuple(remarks), "debezium" if row_only else None)
 
 
 def _by_schema(name: str, schemas: dict[int, str]) -> tuple[FieldShape, bool]:
@@ -116,7 +116,7 @@ def _counted(looked: Looked, how: str) -> str:
 def _bare(looked: Looked, valued: Sequence[Logged]) -> TopicReading:
     name = looked.topic.name
     parsed = [(record, json_sample.parsed(record.value or b"")) for record in valued]
-    objects = [(record, found) for record, found in parsed if found is not None]
+    objects = [(record, fields) for record, fields in parsed if fields is not None]
     if not objects:
         why = "its records are neither framed for a schema registry nor objects of JSON"
         raise cannot(name, why, "ask its writer to write Avro or JSON")
@@ -125,14 +125,14 @@ def _bare(looked: Looked, valued: Sequence[Logged]) -> TopicReading:
     if len(objects) < len(valued):
         remarks.append(f"{len(valued) - len(objects):,} of {len(valued):,} sampled records are no objects of JSON")
     wrapping: Wrapping | None = None
-    if all(debezium.with_payload(found) for _, found in objects):
+    if all(debezium.with_payload(fields) for _, fields in objects):
         wrapping = "connect"
-        objects = [(record, found["payload"]) for record, found in objects if isinstance(found["payload"], dict)]
-    if debezium.is_envelope([found for _, found in objects]):
+        objects = [(record, fields["payload"]) for record, fields in objects if isinstance(fields["payload"], dict)]
+    if debezium.is_envelope([fields for _, fields in objects]):
         wrapping = "debezium"
-        objects = [(record, found["after"]) for record, found in objects if isinstance(found["after"], dict)]
-    records = [found for _, found in objects]
-    rows = tuple(SampledRow(record.key, found, record.log_us) for record, found in objects)
+        objects = [(record, fields["after"]) for record, fields in objects if isinstance(fields["after"], dict)]
+    records = [fields for _, fields in objects]
+    rows = tuple(SampledRow(record.key, fields, record.log_us) for record, fields in objects)
     if registered is not None and wrapping is None and json_schema.is_json_schema(registered):
         remarks[0] = _counted(looked, f"JSON, {_versions(looked, looked.versions)} of a JSON Schema")
         return TopicReading(

@@ -33,13 +33,13 @@ def show(topic: str | None, profile: str | None, as_json: bool) -> None:
     import leftfold
 
     with leftfold.open(profile=profile).archive() as archives:
-        found = archives.show(topic)
+        archived = archives.show(topic)
     if as_json:
-        document("archive show", archives=[one.as_json() for one in found])
+        document("archive show", archives=[one.as_json() for one in archived])
         return
-    if not found:
+    if not archived:
         say("no topic of this project has archive=True")
-    for one in found:
+    for one in archived:
         _tell(one)
 
 

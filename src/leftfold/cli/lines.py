@@ -67,13 +67,13 @@ class Lines:
 
 
 def spans(numbers: Iterable[int]) -> list[Span]:
-    found: list[Span] = []
+    ranges: list[Span] = []
     for number in sorted(numbers):
-        if found and found[-1][1] == number - 1:
-            found[-1] = (found[-1][0], number)
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1] = (ranges[-1][0], number)
         else:
-            found.append((number, number))
-    return found
+            ranges.append((number, number))
+    return ranges
 
 
 def shown(of: list[Span], noun: str) -> str:

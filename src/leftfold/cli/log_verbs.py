@@ -12,11 +12,12 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import click
 from pydantic import ValidationError
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import Progress, TimeRemainingColumn
 
 from leftfold import clock
 from leftfold.cli.lines import Lines, Span, sed, shown
-from leftfold.cli.output import document, json_option, next_step, people, profile_option, say
+from leftfold.cli.output import document, json_option, next_step, profile_option, say
+from leftfold.cli.progress import bar
 from leftfold.declare.synthetic import synthetic
 from leftfold.declare.topic import Topic
 from leftfold.errors import DeclarationError, DeliveryError
@@ -73,19 +74,19 @@ def send(topic: str, file: IO[bytes] | None, count: int | None, seed: int, profi
     producer = app.producer(topic)
     lines = Lines()
     source: _Input | _MadeUp
-    with _bar(hidden=as_json) as bar:
+    with bar("{task.description}", TimeRemainingColumn(), hidden=as_json) as drawn:
         if file is None:
             assert count is not None, "one of the two was given"
             records = _made_up(producer, synthetic(declared, count, seed=seed))
             source = _MadeUp(declared, count)
         elif _can_be_read_twice(file):
-            _check(declared, producer, file, bar)
+            _check(declared, producer, file, drawn)
             records = _records(declared, producer, file, lines)
             source = _Input(declared, "FILE" if file.name == _STDIN else file.name)
         else:
             records = _records(declared, producer, file, lines)
             source = _Input(declared, "FILE")  # only the user can fill the pipe with the same lines again
-        _send(producer, records, lines, source, bar, count)
+        _send(producer, records, lines, source, drawn, count)
     seconds = clock.monotonic() - started
     if as_json:
         document("send", topic=producer.name, records=producer.sent, seconds=round(seconds, 3))
@@ -276,7 +277,7 @@ def _state(lines: Lines, source: _Input | _MadeUp) -> str:
         (lines.failed, "failed, not in the log"),
         (lines.unknown, "unknown, may be in the log"),
     )
-    parts = [f"{shown(found, source.noun)}: {outcome}" for found, outcome in outcomes if found]
+    parts = [f"{shown(numbers, source.noun)}: {outcome}" for numbers, outcome in outcomes if numbers]
     if (rest := lines.not_sent_from) is not None:
         parts.append(f"from {source.noun} {rest} on: not sent")
     return "; ".join(parts)
@@ -292,9 +293,3 @@ def _fix(lines: Lines, source: _Input | _MadeUp, look: str, first: str) -> str:
     if lines.unknown:
         parts.append(look)
     return "; ".join(parts)
-
-
-def _bar(*, hidden: bool) -> Progress:
-    columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
-    console = people()
-    return Progress(*columns, console=console, disable=hidden or not console.is_terminal, transient=True)

@@ -80,7 +80,7 @@ def asked(
     )
 
 
-def _known(option: str, given: Iterable[tuple[str, float]], names: Iterable[str]) -> None:
-    for name, _ in given:
+def _known(option: str, amounts: Iterable[tuple[str, float]], names: Iterable[str]) -> None:
+    for name, _ in amounts:
         if name not in names:
             raise click.UsageError(f"{option} {name}=…: it is not declared; there are {', '.join(names)}")

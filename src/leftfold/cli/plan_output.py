@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from leftfold.plan.steps import Plan, Step
 
 
-def show_steps(made: Plan, profile: str) -> None:
-    if made.steps:
+def show_steps(plan: Plan, profile: str) -> None:
+    if plan.steps:
         say(f"profile {profile}:")
-    for step in made.steps:
+    for step in plan.steps:
         say(f"  {step}")
         if step.danger:
             say(f"      ! {step.danger}; undo: {step.undo}")
-    for problem in made.problems:
+    for problem in plan.problems:
         say(str(problem))
 
 
-def show_changes(made: Plan) -> None:
+def show_changes(plan: Plan) -> None:
     """Show which views change. `apply` does not build them; `leftfold run` does."""
-    changed = [change for change in made.changes if change.verdict != "continues"]
+    changed = [change for change in plan.changes if change.verdict != "continues"]
     if changed:
         say("views, built by leftfold run:")
     for change in changed:
@@ -45,25 +45,25 @@ def count_of(hazards: Sequence[Hazard]) -> str:
     return f"{counted(dangers, 'danger')}, {counted(len(hazards) - dangers, 'warning')}"
 
 
-def show_sizing(made: Plan, *, arithmetic: bool) -> None:
-    if made.sizing is None or not (made.sizing.topics or arithmetic):
+def show_sizing(plan: Plan, *, arithmetic: bool) -> None:
+    if plan.sizing is None or not (plan.sizing.topics or arithmetic):
         return
     say("size:")
     if arithmetic:
-        say(f"\n{made.sizing}\n")
+        say(f"\n{plan.sizing}\n")
         return
-    for line in made.sizing.summary():
+    for line in plan.sizing.summary():
         say(f"  {line}")
 
 
 def show_guarantees(promised: Sequence[Guarantee]) -> None:
     """Show the guarantees. Views with the same store, guarantee and conditions share one entry."""
-    told: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    entries: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
     for one in promised:
-        told.setdefault((one.sink, one.promise.guarantee, one.conditions), []).append(one.view)
-    if told:
+        entries.setdefault((one.sink, one.promise.guarantee, one.conditions), []).append(one.view)
+    if entries:
         say("guarantees, and their conditions:")
-    for (sink, guarantee, conditions), views in told.items():
+    for (sink, guarantee, conditions), views in entries.items():
         say(f"  {', '.join(views)} → {sink}: {guarantee}")
         for condition in conditions:
             say(f"      · {condition}")
@@ -73,13 +73,13 @@ def step_json(step: Step) -> dict[str, object]:
     return {"step": str(step), "danger": step.danger, "undo": step.undo}
 
 
-def plan_json(made: Plan, promised: Sequence[Guarantee]) -> dict[str, Any]:
+def plan_json(plan: Plan, promised: Sequence[Guarantee]) -> dict[str, Any]:
     return {
-        "steps": [step_json(step) for step in made.steps],
-        "problems": [problem.as_json() for problem in made.problems],
-        "changes": [change.as_json() for change in made.changes],
-        "hazards": [hazard.as_json() for hazard in made.hazards],
-        "sizing": None if made.sizing is None else made.sizing.as_json(),
+        "steps": [step_json(step) for step in plan.steps],
+        "problems": [problem.as_json() for problem in plan.problems],
+        "changes": [change.as_json() for change in plan.changes],
+        "hazards": [hazard.as_json() for hazard in plan.hazards],
+        "sizing": None if plan.sizing is None else plan.sizing.as_json(),
         "guarantees": [
             {"view": g.view, "sink": g.sink, "guarantee": g.promise.guarantee, "conditions": list(g.conditions)}
             for g in promised

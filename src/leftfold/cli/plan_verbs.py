@@ -77,22 +77,22 @@ def plan(
         app.probe((lambda _: None) if as_json else say)
     wanted = asked(app, **load)
     observed = app.observe(also=delete, sample=True)
-    made = app.plan(observed, delete=delete, asked=wanted)
+    planned = app.plan(observed, delete=delete, asked=wanted)
     if out is not None:
-        saved.save(out, made, observed, project=app.name, profile=app.profile.name)
+        saved.save(out, planned, observed, project=app.name, profile=app.profile.name)
     promised = list(guarantees(app.catalog))
     if as_json:
-        document("plan", **plan_json(made, promised))
+        document("plan", **plan_json(planned, promised))
     else:
-        show_steps(made, app.profile.name)
-        show_changes(made)
-        show_hazards(made.hazards)
-        show_sizing(made, arithmetic=sizing)
+        show_steps(planned, app.profile.name)
+        show_changes(planned)
+        show_hazards(planned.hazards)
+        show_sizing(planned, arithmetic=sizing)
         show_guarantees(promised)
-        _show_end(made, out)
-    if made.problems:
+        _show_end(planned, out)
+    if planned.problems:
         raise SystemExit(1)
-    if made.steps and detailed_exitcode:
+    if planned.steps and detailed_exitcode:
         raise SystemExit(HAS_CHANGES)
 
 
@@ -109,25 +109,25 @@ def apply(file: Path | None, yes: bool, delete: tuple[str, ...], profile: str | 
     if as_json and not yes:
         raise click.UsageError("--json asks no questions: add --yes")
     app = leftfold.open(profile=profile)
-    made = _made(app, file, delete)
-    if made.problems:
+    planned = _plan_of(app, file, delete)
+    if planned.problems:
         if not as_json:
-            for problem in made.problems[:-1]:
+            for problem in planned.problems[:-1]:
                 say(str(problem))
-        raise made.problems[-1]
+        raise planned.problems[-1]
     if not as_json:
-        show_steps(made, app.profile.name)
-        show_hazards(made.hazards)
-    if made.steps and not _agreed(made, app, yes=yes, typed=delete):
+        show_steps(planned, app.profile.name)
+        show_hazards(planned.hazards)
+    if planned.steps and not _agreed(planned, app, yes=yes, typed=delete):
         say("nothing was changed")
         raise SystemExit(1)
     done = []
-    for step in app.apply(made):
+    for step in app.apply(planned):
         done.append(step_json(step))
         if not as_json:
             say(f"  ✓ {step}")
     if as_json:
-        document("apply", steps=done, hazards=[hazard.as_json() for hazard in made.hazards])
+        document("apply", steps=done, hazards=[hazard.as_json() for hazard in planned.hazards])
         return
     say(f"✓ applied {len(done)} steps" if done else "✓ nothing to do: topics and schemas are as declared")
     first = next(iter(app.catalog.topics), "TOPIC")
@@ -143,7 +143,7 @@ def _look_at_cluster(bootstrap: str | None, profile: str | None, downtime: int |
 
     kafka = Kafka(bootstrap=bootstrap) if bootstrap else leftfold.open(profile=profile).kafka
     review = review_cluster(kafka, downtime=downtime or DOWNTIME)
-    seen, samples, found = review.cluster, review.sampled, review.hazards
+    seen, samples, hazards = review.cluster, review.sampled, review.hazards
     partitions = sum(topic.partitions for topic in seen.topics.values())
     if as_json:
         document(
@@ -154,7 +154,7 @@ def _look_at_cluster(bootstrap: str | None, profile: str | None, downtime: int |
             partitions=partitions,
             groups=len(seen.groups),
             sampled=list(samples),
-            hazards=[hazard.as_json() for hazard in found],
+            hazards=[hazard.as_json() for hazard in hazards],
         )
         return
     say(
@@ -164,11 +164,11 @@ def _look_at_cluster(bootstrap: str | None, profile: str | None, downtime: int |
     watched = [group.watched_s for group in seen.groups.values() if group.watched_s]
     again = f", and at {counted(len(watched), 'group')} again after {watched[0]} s" if watched else ""
     say(f"looked at the newest records of {counted(len(samples), 'topic')}{again}")
-    show_hazards(found)
-    say(count_of(found) if found else "✓ nothing to warn of")
+    show_hazards(hazards)
+    say(count_of(hazards) if hazards else "✓ nothing to warn of")
 
 
-def _made(app: App, file: Path | None, delete: Sequence[str]) -> Plan:
+def _plan_of(app: App, file: Path | None, delete: Sequence[str]) -> Plan:
     if file is None:
         return app.plan(delete=delete)
     from leftfold.plan import saved
@@ -176,17 +176,17 @@ def _made(app: App, file: Path | None, delete: Sequence[str]) -> Plan:
     return saved.load(file, app.observe(also=saved.topics_in(file)), project=app.name, profile=app.profile.name)
 
 
-def _agreed(made: Plan, app: App, *, yes: bool, typed: Sequence[str]) -> bool:
+def _agreed(planned: Plan, app: App, *, yes: bool, typed: Sequence[str]) -> bool:
     """Return whether the user agrees to the plan. A topic is deleted only if the user typed its name.
 
     The name is typed as --delete NAME, or as the answer to a question.
     """
     from leftfold.plan.steps import DeleteTopic
 
-    for step in made.steps:
+    for step in planned.steps:
         if isinstance(step, DeleteTopic) and step.name not in typed and not _typed(step, yes=yes):
             return False
-    count = len(made.steps)
+    count = len(planned.steps)
     question = f"Apply {'this step' if count == 1 else f'these {count} steps'} to profile {app.profile.name}?"
     return yes or click.confirm(question, err=True)
 
@@ -200,15 +200,15 @@ def _typed(step: DeleteTopic, *, yes: bool) -> bool:
     return answer == step.name
 
 
-def _show_end(made: Plan, out: Path | None) -> None:
-    if made.hazards:
-        say(count_of(made.hazards))
-    if made.problems:
-        say(f"{len(made.problems)} problem{'' if len(made.problems) == 1 else 's'}: nothing can be applied")
-    elif not made.steps:
+def _show_end(planned: Plan, out: Path | None) -> None:
+    if planned.hazards:
+        say(count_of(planned.hazards))
+    if planned.problems:
+        say(f"{len(planned.problems)} problem{'' if len(planned.problems) == 1 else 's'}: nothing can be applied")
+    elif not planned.steps:
         say("✓ nothing to do: topics and schemas are as declared")
-        if any(change.verdict != "continues" for change in made.changes):
+        if any(change.verdict != "continues" for change in planned.changes):
             next_step("leftfold run")
     else:
-        say(made.summary)
+        say(planned.summary)
         next_step(f"leftfold apply {out}" if out else "leftfold apply")

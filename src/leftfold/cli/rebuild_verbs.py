@@ -12,7 +12,8 @@ import click
 from leftfold import clock
 from leftfold.cli.given import Moment, Pair, TimeSpan
 from leftfold.cli.output import VERSION, document, json_option, next_step, profile_option, say
-from leftfold.cli.view_verbs import SYMBOLS, end_after_the_batch
+from leftfold.cli.progress import Interval, end_on_signal
+from leftfold.cli.view_verbs import SYMBOLS
 from leftfold.fold.expressions import from_micros
 
 if TYPE_CHECKING:
@@ -47,10 +48,10 @@ def rebuild(
     import leftfold
 
     app = leftfold.open(profile=profile)
-    made = app.rebuild(view, since=since, again=again, until_caught_up=until_caught_up, cores=cores)
-    end_after_the_batch(made.stop)
+    job = app.rebuild(view, since=since, again=again, until_caught_up=until_caught_up, cores=cores)
+    end_on_signal(job.stop)
     started = clock.monotonic()
-    ended = made.run(_json_lines() if as_json else _lines())
+    ended = job.run(_json_lines() if as_json else _lines())
     seconds = clock.monotonic() - started
     if as_json:
         document("rebuild", **ended.as_json(), seconds=round(seconds, 3))
@@ -66,11 +67,10 @@ def rebuild(
 
 
 def _lines() -> Callable[[Progress], None]:
-    said = {"at": clock.monotonic() - _LINE_EVERY_S + 1.0}
+    interval = Interval(_LINE_EVERY_S, first_s=1.0)
 
     def look(progress: Progress) -> None:
-        if clock.monotonic() - said["at"] >= _LINE_EVERY_S:
-            said["at"] = clock.monotonic()
+        if interval.due():
             say(f"  {progress.view}: {_doing(progress)}")
 
     return look
@@ -131,28 +131,28 @@ def compare(
     if keys and against is None:
         raise click.UsageError("--key goes with --against")
     app = leftfold.open(profile=profile)
-    found = app.compare(view, at=at, against=against, keys=dict(keys), tolerance=tolerance, top=top, cores=cores)
+    diff = app.compare(view, at=at, against=against, keys=dict(keys), tolerance=tolerance, top=top, cores=cores)
     if as_json:
-        document("compare", **found.as_json())
+        document("compare", **diff.as_json())
     else:
-        _show(found)
+        _show(diff)
 
 
-def _show(found: Comparison) -> None:
-    say(f"{found.view} at {from_micros(found.at):%Y-%m-%d %H:%M:%S} UTC, {found.differences.entities:,} entities")
-    say(f"  left:  {found.left}")
-    say(f"  right: {found.right}")
-    width = max((len(f.feature) for f in found.differences.features), default=0)
-    for f in found.differences.features:
+def _show(diff: Comparison) -> None:
+    say(f"{diff.view} at {from_micros(diff.at):%Y-%m-%d %H:%M:%S} UTC, {diff.differences.entities:,} entities")
+    say(f"  left:  {diff.left}")
+    say(f"  right: {diff.right}")
+    width = max((len(f.feature) for f in diff.differences.features), default=0)
+    for f in diff.differences.features:
         same = f"{f.equal:,} equal, {f.different:,} different, {f.only_left:,} only left, {f.only_right:,} only right"
         click.echo(f"  {f.feature:{width}}  {same}")
         for one in f.largest:
             by = "" if one.difference is None else f"   ({one.difference:+g})"
             click.echo(f"  {'':{width}}    {one.entity}: {one.left} → {one.right}{by}")
-    for side, names in (("left", found.only_left), ("right", found.only_right)):
+    for side, names in (("left", diff.only_left), ("right", diff.only_right)):
         if names:
             say(f"  only {side}: {', '.join(names)}")
-    next_step(f"leftfold promote {found.view}")
+    next_step(f"leftfold promote {diff.view}")
 
 
 @click.command()

@@ -38,8 +38,8 @@ def list_rejects(topic: str, late: bool, everything: bool, limit: int, profile: 
     """Count the rejected records of TOPIC by reason, and show where they are."""
     import leftfold
 
-    found = leftfold.open(profile=profile).rejects(topic).entries(late=late)
-    entries = [e for e in found if everything or not e.redriven]
+    rejected = leftfold.open(profile=profile).rejects(topic).entries(late=late)
+    entries = [e for e in rejected if everything or not e.redriven]
     counts = Counter(_kind(e.reason) for e in entries).most_common()
     if as_json:
         records = [_described(e) for e in entries[:limit]]
@@ -142,11 +142,11 @@ def _corrections(topic: str, file: IO[bytes]) -> dict[RecordPosition, str]:
         if not line.strip():
             continue
         try:
-            given = json.loads(line)
-            position, event = _parsed(given["position"]), given["event"]
+            correction = json.loads(line)
+            position, event = _parsed(correction["position"]), correction["event"]
         except (ValueError, KeyError, TypeError, AttributeError):
             position, event = None, None
-        if position is None or not isinstance(event, dict) or set(given) != {"position", "event"}:
+        if position is None or not isinstance(event, dict) or set(correction) != {"position", "event"}:
             raise DeclarationError(
                 "bad-correction",
                 f"line {number} is no correction of a record of {topic}",

@@ -41,12 +41,12 @@ _GROUP = r"([a-z0-9][-a-z0-9]*)=(\w+(?:,\w+)*)"
 _COUNT = click.IntRange(min=1)
 
 
-def _groups(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    parsed = [(text, re.fullmatch(_GROUP, text)) for text in given]
-    for text, found in parsed:
-        if found is None:
+def _groups(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    parsed = [(text, re.fullmatch(_GROUP, text)) for text in texts]
+    for text, match in parsed:
+        if match is None:
             raise click.BadParameter(f"{text!r} is not NAME=VIEW,VIEW with a NAME of small letters, digits and -")
-    return tuple((found[1], tuple(found[2].split(","))) for _, found in parsed if found)
+    return tuple((match[1], tuple(match[2].split(","))) for _, match in parsed if match)
 
 
 def _output_options(verb: F) -> F:

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import TextColumn, TimeRemainingColumn
 
 from leftfold import clock
 from leftfold.cli.given import Moment
-from leftfold.cli.output import document, json_option, next_step, people, profile_option, say
+from leftfold.cli.output import document, json_option, next_step, profile_option, say
+from leftfold.cli.progress import counted, end_on_signal
 
 if TYPE_CHECKING:
     from leftfold.app import App
     from leftfold.offsets import Ranges
 
-# Without a terminal there is no bar to redraw, so a line is printed at this interval.
-_LINE_EVERY_S = 10.0
 _FROM = "Only from the first record logged then or later (ISO 8601; UTC unless it says so)."
 _TO = "Only up to the first record logged then or later, without it."
 
@@ -55,7 +53,7 @@ def replay(
     """Read a range of TOPIC again: to files (--out), against earlier files (--again), to a topic (--into)."""
     import leftfold
 
-    if sum(given is not None for given in (out, again, into)) != 1:
+    if sum(option is not None for option in (out, again, into)) != 1:
         raise click.UsageError("give one of --out DIR, --again DIR and --into TOPIC")
     if again is not None and (start or end):
         raise click.UsageError("--again takes its range from the manifest: leave out --from and --to")
@@ -74,18 +72,18 @@ def replay(
         _again(app, topic, _location(again), as_json=as_json)
 
 
-def _location(given: str) -> str:
+def _location(location: str) -> str:
     """The given location: a URL that Spark resolves by its scheme, or an absolute local path."""
-    return given.rstrip("/") if "://" in given else str(Path(given).absolute())
+    return location.rstrip("/") if "://" in location else str(Path(location).absolute())
 
 
 def _write(
     app: App, topic: str, out: str, start: datetime | None, end: datetime | None, format: Any, *, as_json: bool
 ) -> None:
     started = clock.monotonic()
-    made = app.replay(topic, start=start, end=end)
-    with _session(made) as session, _watched(f"replaying {topic}", "tasks", as_json=as_json) as watch:
-        manifest = made.write(out, format, session=session, watch=watch)
+    prepared = app.replay(topic, start=start, end=end)
+    with _session(prepared) as session, _shown(f"replaying {topic}", "tasks", as_json=as_json) as watch:
+        manifest = prepared.write(out, format, session=session, watch=watch)
     seconds = clock.monotonic() - started
     if as_json:
         document("replay", topic=topic, out=out, manifest=manifest.as_json(), seconds=round(seconds, 3))
@@ -101,60 +99,49 @@ def _again(app: App, topic: str, directory: str, *, as_json: bool) -> None:
     from leftfold.replay.manifest import read_manifest
 
     started = clock.monotonic()
-    made = app.replay(topic)
-    with _session(made) as session, _watched(f"replaying {topic}", "tasks", as_json=as_json) as watch:
+    prepared = app.replay(topic)
+    with _session(prepared) as session, _shown(f"replaying {topic}", "tasks", as_json=as_json) as watch:
         manifest = read_manifest(session, directory)
-        found = made.again(manifest, session=session, watch=watch)
+        content = prepared.again(manifest, session=session, watch=watch)
     seconds = clock.monotonic() - started
     if as_json:
-        document("replay", topic=topic, again=directory, records=found.records, digest=found.digest, same=True)
+        document("replay", topic=topic, again=directory, records=content.records, digest=content.digest, same=True)
         return
     _say_ranges(manifest.ranges)
-    say(f"✓ {found.records:,} records, and the same digest {found.digest}, in {seconds:.1f} s")
+    say(f"✓ {content.records:,} records, and the same digest {content.digest}, in {seconds:.1f} s")
 
 
 def _copy(
     app: App, topic: str, into: str, start: datetime | None, end: datetime | None, *, follow: bool, as_json: bool
 ) -> None:
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _request(stop))
+    end_on_signal(stop.set)
     started = clock.monotonic()
-    made = app.copy(topic, into, start=start, end=end, follow=follow)
-    with _watched(f"copying {topic} to {into}", "records", as_json=as_json) as watch:
-        copied = made.run(stop.is_set, lambda done, left: watch(done, None if left is None else done + left))
+    job = app.copy(topic, into, start=start, end=end, follow=follow)
+    with _shown(f"copying {topic} to {into}", "records", as_json=as_json) as watch:
+        copied = job.run(stop.is_set, lambda done, left: watch(done, None if left is None else done + left))
     seconds = clock.monotonic() - started
     if as_json:
         document(
             "replay",
-            topic=made.source.name,
-            into=made.target.name,
+            topic=job.source.name,
+            into=job.target.name,
             records=copied,
-            resumed=made.copier.resumed,
+            resumed=job.copier.resumed,
             stopped=stop.is_set(),
             seconds=round(seconds, 3),
         )
         return
-    going_on = ", going on from where it had stopped" if made.copier.resumed else ""
-    say(f"✓ {copied:,} records copied from {made.source.name} to {made.target.name}{going_on}, in {seconds:.1f} s")
+    going_on = ", going on from where it had stopped" if job.copier.resumed else ""
+    say(f"✓ {copied:,} records copied from {job.source.name} to {job.target.name}{going_on}, in {seconds:.1f} s")
     if stop.is_set():
         say("  stopped; the same command goes on from here")
     next_step("leftfold run" if not stop.is_set() else f"leftfold replay {topic} --into {into}")
 
 
-def _request(stop: threading.Event) -> Callable[[int, object], None]:
-    """A signal handler. The first signal requests a stop; the second ends the process at once."""
-
-    def request(number: int, _: object) -> None:
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-        stop.set()
-
-    return request
-
-
 @contextmanager
-def _session(made: Any) -> Iterator[Any]:
-    session = made.start_session()
+def _session(prepared: Any) -> Iterator[Any]:
+    session = prepared.start_session()
     try:
         yield session
     finally:
@@ -166,24 +153,5 @@ def _say_ranges(ranges: Ranges) -> None:
         say(f"  {r}")
 
 
-@contextmanager
-def _watched(title: str, noun: str, *, as_json: bool) -> Iterator[Callable[[int, int | None], None]]:
-    """Show progress as a bar on a terminal, else as a line every 10 s. With --json, each line is a document."""
-    console = people()
-    columns = [TextColumn(title), BarColumn(), MofNCompleteColumn(), TextColumn(noun), TimeRemainingColumn()]
-    bar = Progress(*columns, console=console, disable=as_json or not console.is_terminal, transient=True)
-    said = clock.monotonic()
-
-    def watch(done: int, total: int | None) -> None:
-        nonlocal said
-        bar.update(task, completed=done, total=total)
-        if (as_json or not console.is_terminal) and clock.monotonic() - said > _LINE_EVERY_S:
-            said = clock.monotonic()
-            if as_json:
-                document("replay", event="progress", unit=noun, done=done, total=total)
-            else:
-                say(f"  {title}: {done:,}" + ("" if total is None else f" of {total:,}") + f" {noun}")
-
-    with bar:
-        task = bar.add_task("replay", total=None)
-        yield watch
+def _shown(title: str, noun: str, *, as_json: bool) -> AbstractContextManager[Callable[[int, int | None], None]]:
+    return counted(title, TextColumn(noun), TimeRemainingColumn(), verb="replay", noun=noun, as_json=as_json)

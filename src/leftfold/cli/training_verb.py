@@ -65,9 +65,9 @@ def training_set(
     chosen: Any = as_of
     with app.training_set(
         labels, vector, time=time, keys=dict(keys), as_of=chosen, batch=dict(batch), build=dict(build)
-    ) as made:
-        manifest = made.write(out) if out else None
-        counted = made.report() if report else None
+    ) as dataset:
+        manifest = dataset.write(out) if out else None
+        counted = dataset.report() if report else None
     if as_json:
         document(
             "training-set",
@@ -84,13 +84,13 @@ def training_set(
 
 
 def _again(app: Any, directory: str, *, as_json: bool) -> None:
-    with app.training_set_again(directory) as made:
-        digest = made.digest()
-    if digest != made.expected:
+    with app.training_set_again(directory) as dataset:
+        digest = dataset.digest()
+    if digest != dataset.expected:
         raise RunError(
             "training-set-differs",
             f"made again from the same offsets, {directory} is another set",
-            why=f"its digest was {made.expected}, and is {digest} now",
+            why=f"its digest was {dataset.expected}, and is {digest} now",
             state="nothing was written; the files are as they were",
             fix="compare the release in its manifest with this one; a topic made anew under its name has other records",
         )
@@ -115,6 +115,6 @@ def show(report: Report) -> None:
     for first, second in report.differ:
         table.add_column(f"{first} ≠ {second}", justify="right")
     for name, missing in report.missing.items():
-        cells = [name, f"{missing:,}", *(f"{found[name]:,}" for found in report.differ.values())]
+        cells = [name, f"{missing:,}", *(f"{counts[name]:,}" for counts in report.differ.values())]
         table.add_row(*(Text(cell) for cell in cells))
     people().print(table)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -19,6 +18,7 @@ from rich.table import Table
 
 from leftfold import clock
 from leftfold.cli.output import VERSION, document, json_option, next_step, people, profile_option, say
+from leftfold.cli.progress import Interval, end_on_signal
 from leftfold.settings import LISTENING
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ SYMBOLS = {
     "failed": "✗",
 }
 _KINDS = ("views", "helpers")
-# Without a terminal there is no table to redraw, so lines are printed at this interval.
-_LINE_EVERY_S = 10.0
 
 
 def _listening(_: click.Context, __: click.Parameter, address: str | None) -> str | None:
@@ -74,15 +72,15 @@ def run(
     known = [p.view for p in supervisor.progress]
     if stray := set(fresh) - set(known):
         raise click.UsageError(f"--fresh {min(stray)}: it is not among what is to run ({', '.join(known)})")
-    end_after_the_batch(supervisor.stop)
+    end_on_signal(supervisor.stop)
     started = clock.monotonic()
     with _metrics(metrics or app.profile.metrics, lambda: supervisor.progress):
         ended = supervisor.run(_json_lines()) if as_json else _with_table(supervisor.run)
     seconds = clock.monotonic() - started
     failed = [p for p in ended if p.error is not None]
     if as_json:
-        told = {kind: [p.as_json() for p in ended if (p.kind == "view") == (kind == "views")] for kind in _KINDS}
-        document("run", **told, seconds=round(seconds, 3))
+        by_kind = {kind: [p.as_json() for p in ended if (p.kind == "view") == (kind == "views")] for kind in _KINDS}
+        document("run", **by_kind, seconds=round(seconds, 3))
     else:
         _summary(ended, seconds)
     if failed:
@@ -102,17 +100,6 @@ def _metrics(address: str | None, progress: Callable[[], Sequence[Progress]]) ->
         yield
     finally:
         server.close()
-
-
-def end_after_the_batch(stop: Callable[[], None]) -> None:
-    """Handle SIGTERM and Ctrl-C. The first signal requests a stop; the second ends the process at once."""
-
-    def request(number: int, _: object) -> None:
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-        stop()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, request)
 
 
 def _with_table(supervise: Callable[[Callable[[list[Progress]], None]], list[Progress]]) -> list[Progress]:
@@ -159,11 +146,10 @@ def _number(value: float | None, form: str) -> str:
 
 
 def _plain_lines() -> Callable[[list[Progress]], None]:
-    said = {"at": clock.monotonic() - _LINE_EVERY_S + 1.0}
+    interval = Interval(first_s=1.0)
 
     def look(progress: list[Progress]) -> None:
-        if clock.monotonic() - said["at"] >= _LINE_EVERY_S:
-            said["at"] = clock.monotonic()
+        if interval.due():
             for p in progress:
                 if p.kind == "view" or p.error is not None:
                     say(f"  {SYMBOLS[p.state]} {p.view}: {_doing(p)}")
@@ -266,13 +252,13 @@ def get(view: str, key: tuple[str, ...], profile: str | None, as_json: bool) -> 
         say(f"  {p.view}: build {p.build}, batch {p.batch}" + ("" if p.found else "   (it holds nothing of this key)"))
 
 
-def parsed_key(kinds: dict[str, str], given: tuple[str, ...]) -> dict[str, Any]:
+def parsed_key(kinds: dict[str, str], texts: tuple[str, ...]) -> dict[str, Any]:
     """The parts of a key, by name. A part without a name gets the next free name, in the order of the key.
 
     A surplus part stays in as "part 0", "part 1" and so on, so that the error message can show it.
     """
-    named = {n: v for n, e, v in (text.partition("=") for text in given) if e and n in kinds}
-    rest = [text for text in given if text.partition("=")[0] not in named]
+    named = {n: v for n, e, v in (text.partition("=") for text in texts) if e and n in kinds}
+    rest = [text for text in texts if text.partition("=")[0] not in named]
     free = [n for n in kinds if n not in named] + [f"part {i}" for i in range(len(rest))]
     parts = {**named, **dict(zip(free, rest, strict=False))}
     return {n: _typed(kinds.get(n, "string"), v) for n, v in parts.items()}

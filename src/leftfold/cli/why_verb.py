@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
 from leftfold.cli.given import Moment
-from leftfold.cli.output import document, json_option, people, profile_option
+from leftfold.cli.output import document, json_option, profile_option
+from leftfold.cli.progress import counted
 from leftfold.cli.view_verbs import parsed_key
 from leftfold.fold.expressions import from_micros
 
@@ -42,9 +41,9 @@ def why(
 
     app = leftfold.open(profile=profile)
     app.catalog.view(view)  # reports an undeclared name before any engine is asked
-    given = parsed_key(app.reader.keys(view), key)
-    with _watched(f"reading the log of {view}", hidden=as_json) as watch:
-        explained = app.why(view, at=at, watch=watch, **given)
+    parts = parsed_key(app.reader.keys(view), key)
+    with counted(f"reading the log of {view}", verb="why", as_json=as_json) as watch:
+        explained = app.why(view, at=at, watch=watch, **parts)
     if as_json:
         document("why", key=list(key), **as_document(explained))
     else:
@@ -57,16 +56,6 @@ def _answers() -> Console:
     """The console on standard output, because this is what the user asked for. A pipe gets 160 columns."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=_PIPED_WIDTH)
-
-
-@contextmanager
-def _watched(title: str, *, hidden: bool) -> Iterator[Callable[[int, int], None]]:
-    console = people()
-    columns = [TextColumn(title), BarColumn(), MofNCompleteColumn()]
-    bar = Progress(*columns, console=console, disable=hidden or not console.is_terminal, transient=True)
-    with bar:
-        task = bar.add_task("read", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 # For people ---------------------------------------------------------------------------------------------------------
@@ -212,7 +201,7 @@ def _shown(value: Any) -> str:
 def as_document(explained: Why) -> dict[str, Any]:
     from leftfold.run.why import step_seconds
 
-    found = explained.found
+    search = explained.found
     return {
         "view": explained.view,
         "kind": explained.kind,
@@ -224,7 +213,7 @@ def as_document(explained: Why) -> dict[str, Any]:
                 "name": value.name,
                 "store": _plain(value.store),
                 "log": _plain(value.log),
-                "same": value.same if found is not None else None,
+                "same": value.same if search is not None else None,
                 "tiles": list(value.tiles),
             }
             for value in explained.values
@@ -239,7 +228,7 @@ def as_document(explained: Why) -> dict[str, Any]:
                 "end": _moment(tile.end),
                 "batch": tile.batch,
                 "store": [_plain(v) for v in tile.store],
-                "log": [_plain(v) for v in tile.log] if found is not None else None,
+                "log": [_plain(v) for v in tile.log] if search is not None else None,
             }
             for tile in explained.tiles
         ],
@@ -258,8 +247,8 @@ def as_document(explained: Why) -> dict[str, Any]:
             for event in explained.events
         ],
         "read": None
-        if found is None
-        else [{"topic": r.topic, "partition": r.partition, "start": r.start, "end": r.end} for r in found.ranges],
+        if search is None
+        else [{"topic": r.topic, "partition": r.partition, "start": r.start, "end": r.end} for r in search.ranges],
         "verdict": explained.verdict,
         "reason": explained.reason,
     }

@@ -88,9 +88,9 @@ class Verdict:
         versions: dict[Break, list[int]] = {}
         for one in self.breaks:
             versions.setdefault(replace(one, version=0), []).append(one.version)
-        told = [one.said_of(_versions(numbers)) for one, numbers in versions.items()]
-        rest = len(told) - _SHOWN
-        return "; ".join(told[:_SHOWN]) + (f"; and {rest} more" if rest > 0 else "")
+        reasons = [one.said_of(_versions(numbers)) for one, numbers in versions.items()]
+        rest = len(reasons) - _SHOWN
+        return "; ".join(reasons[:_SHOWN]) + (f"; and {rest} more" if rest > 0 else "")
 
     def __str__(self) -> str:
         first = f"{'compatible' if self.compatible else 'not compatible'} under {self.level}"
@@ -191,16 +191,16 @@ def _type(schema: Any, space: str, known: dict[str, _Type]) -> _Type:
         return _Type(kind, parts=[_type(schema["items" if kind == "array" else "values"], space, known)])
     if kind in ("record", "error", "enum", "fixed"):
         return _named(schema, "record" if kind == "error" else kind, space, known)
-    made = _type(kind, space, known)
+    resolved = _type(kind, space, known)
     if kind in _PRIMITIVES:
-        made.logical = _logical(schema)
-    return made
+        resolved.logical = _logical(schema)
+    return resolved
 
 
 def _named(schema: dict[str, Any], kind: str, space: str, known: dict[str, _Type]) -> _Type:
     name = _full(schema["name"], schema.get("namespace", space))
     own = name.rpartition(".")[0]
-    made = known[name] = _Type(
+    named = known[name] = _Type(
         kind,
         name,
         tuple(_full(alias, own) for alias in schema.get("aliases", ())),
@@ -211,8 +211,8 @@ def _named(schema: dict[str, Any], kind: str, space: str, known: dict[str, _Type
     )
     for each in schema.get("fields", ()):
         aliases, default = tuple(each.get("aliases", ())), each.get("default", _NOTHING)
-        made.fields.append(_Field(each["name"], aliases, _type(each["type"], own, known), default))
-    return made
+        named.fields.append(_Field(each["name"], aliases, _type(each["type"], own, known), default))
+    return named
 
 
 def _full(name: str, space: str) -> str:

@@ -269,10 +269,10 @@ def _refuse_validators(event: type[Event], source: SourceLine) -> None:
         raise _not_portable(event, f"has the validator {names[0]}", source)
 
 
-def _not_portable(event: type[Event], found: str, source: SourceLine) -> DeclarationError:
+def _not_portable(event: type[Event], violation: str, source: SourceLine) -> DeclarationError:
     return DeclarationError(
         "rule-not-portable",
-        f"{event.__name__} {found}",
+        f"{event.__name__} {violation}",
         why="an event's rules decide which records every view accepts, so they must run in Spark too, without Python "
         "per record: gt, ge, lt, le on numbers, min_length and max_length on strings",
         fix="express it with one of these, or check it before the event is made",

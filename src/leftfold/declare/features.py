@@ -94,8 +94,8 @@ class Features(Row):
             )
         mine = [r for r in rows if tuple(r[k.name] for k in definition.keys) == wanted]
         moment = to_micros(at)
-        values, found = compute(definition, mine, moment), happened(definition, mine, moment)
-        return make_row(cls, values, found=found, read_at=at, provenance=())
+        values, exists = compute(definition, mine, moment), happened(definition, mine, moment)
+        return make_row(cls, values, found=exists, read_at=at, provenance=())
 
 
 def _own(view: type[Features], event: Event) -> Event:
@@ -172,13 +172,13 @@ class _Compiled:
         if isinstance(asked, Formula):
             node = self._node(name, asked, feature.source)
             self._kinds[name] = derived.kind_of(node, {n: k for n, k in self._kinds.items() if k is not None})
-            kept: FoldFeature = Derived(name, node, self._default(feature, self._kinds[name] or "float"))
+            compiled: FoldFeature = Derived(name, node, self._default(feature, self._kinds[name] or "float"))
         elif isinstance(asked, Asked):
             indexes = tuple(self._column(c) for c in self._columns(asked, feature.source))
             kind = self._kind(asked, self.columns[indexes[0]])
             self._kinds[name] = kind if kind in _NUMBERS and asked.aggregate != "last_n" else None
             default = self._default(feature, kind)
-            kept = Windowed(name, indexes, asked.window, asked.step, asked.ttl, default)
+            compiled = Windowed(name, indexes, asked.window, asked.step, asked.ttl, default)
         else:
             raise DeclarationError(
                 "column-of-a-table",
@@ -188,7 +188,7 @@ class _Compiled:
                 source=feature.source,
             )
         self._names[id(feature)] = name
-        self.features.append(kept)
+        self.features.append(compiled)
 
     def _kind(self, asked: Asked, column: Column) -> Kind:
         if asked.aggregate in ("count", "distinct"):

@@ -20,8 +20,8 @@ AHEAD = 60 * SECOND
 
 def header_of(headers: Iterable[tuple[str, bytes | None]] | None) -> bytes | None:
     """The value of the last header of that name, as Kafka's own clients choose it; None if there is none."""
-    found = [value or b"" for name, value in headers or () if name == HEADER]
-    return found[-1] if found else None
+    values = [value or b"" for name, value in headers or () if name == HEADER]
+    return values[-1] if values else None
 
 
 def log_time_of(header: bytes | None, log_us: int, *, by_broker: bool) -> tuple[int, bool]:

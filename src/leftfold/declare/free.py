@@ -106,8 +106,8 @@ def view(
             )
         forgotten = None if ttl is None else micros(ttl, option="ttl", source=source)
         named = check_view_name(name or function.__name__, source)
-        made = View(named, read, keys, latest, forgotten, keep_forever, sinks, function, source)
-        collector.declare(made, source.file)
-        return made
+        declared = View(named, read, keys, latest, forgotten, keep_forever, sinks, function, source)
+        collector.declare(declared, source.file)
+        return declared
 
     return decorate

@@ -63,14 +63,14 @@ def _key(view: str, event: type[Event], by: Any, source: SourceLine) -> Key:
     return Key(field.name, field.kind)
 
 
-def key_values(view: str, keys: tuple[Key, ...], given: Mapping[str, Any]) -> tuple[Any, ...]:
+def key_values(view: str, keys: tuple[Key, ...], parts: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the parts of the key in their declared order. Check their names and types."""
-    if len(given) == len(keys) and all(type(given.get(k.name)) is _TYPES[k.kind] for k in keys):
-        return tuple(given[k.name] for k in keys)
+    if len(parts) == len(keys) and all(type(parts.get(k.name)) is _TYPES[k.kind] for k in keys):
+        return tuple(parts[k.name] for k in keys)
     shape = ", ".join(f"{k.name}: {k.kind}" for k in keys)
     raise DeclarationError(
         "wrong-key",
-        f"{view} was asked for {', '.join(f'{n}={v!r}' for n, v in given.items()) or 'no key'}",
+        f"{view} was asked for {', '.join(f'{n}={v!r}' for n, v in parts.items()) or 'no key'}",
         why=f"its rows are found by ({shape})",
         fix="give exactly " + ", ".join(f"{k.name}=..." for k in keys),
     )

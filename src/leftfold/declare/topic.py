@@ -157,13 +157,13 @@ class Topic(Generic[E_co]):
         return tuple(rule for field in fields_of(self.event).values() for rule in field.rules)
 
     def _repr_html_(self) -> str:
-        kept = "the newest record of each key" if self.retention is None else text(self.retention)
+        retention = "the newest record of each key" if self.retention is None else text(self.retention)
         rows = {
             "event": self.event.__name__,
             "key": ", ".join(k.name for k in self.key),
             "time": "" if self.time is None else self.time.name,
             "lateness": text(self.lateness),
-            "kept": kept,
+            "kept": retention,
             "partitions": str(self.partitions),
             "format": self.format,
             "log time": "the header's, else the broker's" if self.log_time == "header" else f"the {self.log_time}'s",
@@ -175,8 +175,8 @@ class Topic(Generic[E_co]):
     def _identity(self) -> tuple[Any, ...]:
         time = self.time.name if self.time is not None else None
         own = (self.name, self.event, tuple(k.name for k in self.key), time, self.format, self.log_time)
-        kept = (self.partitions, self.retention, self.compacted, self.replication)
-        return (*own, *kept, self.lateness, self.compatibility, self.external, self.archive)
+        storage = (self.partitions, self.retention, self.compacted, self.replication)
+        return (*own, *storage, self.lateness, self.compatibility, self.external, self.archive)
 
     def __eq__(self, other: object) -> bool:  # written by hand, because == of a field builds a condition
         return isinstance(other, Topic) and self._identity() == other._identity()

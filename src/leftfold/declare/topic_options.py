@@ -73,8 +73,8 @@ def _checked_key(name: str, key: FieldRef, source: SourceLine) -> FieldRef:
     return key
 
 
-def checked_time(name: str, event: type[Event], given: Any, source: SourceLine, *, compacted: bool) -> FieldRef | None:
-    if given is None:
+def checked_time(name: str, event: type[Event], field: Any, source: SourceLine, *, compacted: bool) -> FieldRef | None:
+    if field is None:
         if compacted:
             return None  # the newest record of a key is the last one in the log
         raise DeclarationError(
@@ -84,7 +84,7 @@ def checked_time(name: str, event: type[Event], given: Any, source: SourceLine, 
             fix="name a required datetime field as time=, or declare compacted=True for the newest row of each key",
             source=source,
         )
-    time = reference(event, given, option="time", source=source)
+    time = reference(event, field, option="time", source=source)
     info = fields_of(event)[time.name]
     if time.kind != "datetime" or info.optional or info.repeated:
         raise DeclarationError(
@@ -146,16 +146,16 @@ def checked_replication(name: str, replication: int, source: SourceLine) -> int:
     return replication
 
 
-def one_of(name: str, option: str, given: Any, *, known: tuple[str, ...], source: SourceLine) -> Any:
-    if given not in known:
+def one_of(name: str, option: str, choice: Any, *, known: tuple[str, ...], source: SourceLine) -> Any:
+    if choice not in known:
         raise DeclarationError(
             "bad-topic-option",
-            f"topic {name}: {option}={given!r} is unknown",
+            f"topic {name}: {option}={choice!r} is unknown",
             why=f"{option} is {' or '.join(repr(k) for k in known)}",
             fix=f"choose one of these; left out it is {known[0]!r}",
             source=source,
         )
-    return given
+    return choice
 
 
 def checked_retention(name: str, retention: Duration | None, source: SourceLine, *, compacted: bool) -> int | None:

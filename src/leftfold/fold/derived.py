@@ -44,8 +44,8 @@ class Arithmetic(Node):
 def evaluate(node: Node, values: Mapping[str, Any]) -> Number | None:
     match node:
         case Value(name):
-            found: Number | None = values[name]
-            return found
+            number: Number | None = values[name]
+            return number
         case Constant(value):
             return value
         case Arithmetic(op, left, right):

@@ -134,12 +134,12 @@ def compare(op: str, left: Expression, right: Any) -> Compare:
         right, kind = float(right), "float"
     endless = isinstance(right, float) and not math.isfinite(right)
     if kind != left.kind or endless or left.kind == "bytes":
-        found = right.name if isinstance(right, FieldRef) else repr(right)
-        told = "not finite" if endless else kind or type(right).__name__
+        operand = right.name if isinstance(right, FieldRef) else repr(right)
+        actual = "not finite" if endless else kind or type(right).__name__
         only = "None" if left.kind == "bytes" else f"a value of kind {left.kind}"
         raise DeclarationError(
             "condition-kinds",
-            f"{left.name} is {left.kind}, and {found} is {told}"
+            f"{left.name} is {left.kind}, and {operand} is {actual}"
             if left.kind != "bytes"
             else f"{left.name} is bytes, which have no order and no text",
             why="a comparison across kinds would be decided by each engine's own conversion rules",

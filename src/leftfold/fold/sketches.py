@@ -21,10 +21,10 @@ def sketch(values: Iterable[Any], size: int) -> str:
     """The sketch of strings or ints, as text. An empty string does not count as a value, as in Spark."""
     from datasketches import HLL_8, hll_sketch
 
-    made = hll_sketch(size, HLL_8)
+    hll = hll_sketch(size, HLL_8)
     for value in values:
-        made.update(value)
-    return _text(made.serialize_compact())
+        hll.update(value)
+    return _text(hll.serialize_compact())
 
 
 def union(sketches: Sequence[str], size: int) -> str:

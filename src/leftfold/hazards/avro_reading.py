@@ -39,8 +39,8 @@ def misfit(field: EventField, written: dict[str, dict[str, Any]]) -> Misfit | No
     """The reason why a record with the fields `written` cannot be read, or is read wrongly, as the declared field."""
     if field.name not in written:
         return "lacks" if field.required and not field.optional else None
-    found = [_misfit(field, branch) for branch in _branches(written[field.name]["type"])]
-    return next((reason for reason in found if reason), None)
+    reasons = [_misfit(field, branch) for branch in _branches(written[field.name]["type"])]
+    return next((reason for reason in reasons if reason), None)
 
 
 def _misfit(field: EventField, branch: Any) -> Misfit | None:
@@ -50,8 +50,8 @@ def _misfit(field: EventField, branch: Any) -> Misfit | None:
         return _element(field.kind, branch)
     if _name(branch) != "array":
         return "type"
-    found = [_element(field.kind, item) for item in _branches(branch["items"])]
-    return next((reason for reason in found if reason), None)
+    reasons = [_element(field.kind, item) for item in _branches(branch["items"])]
+    return next((reason for reason in reasons if reason), None)
 
 
 def _element(kind: Kind, branch: Any) -> Misfit | None:

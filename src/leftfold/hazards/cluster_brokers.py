@@ -113,8 +113,8 @@ def internal_replication(facts: Facts) -> Iterator[Hazard]:
     cluster = facts.observed.cluster
     if len(broker_ids(cluster)) < COPIES:
         return
-    found = {setting: least(cluster, setting) for setting in _OWN_TOPICS}
-    low = [f"{k}={v}" for k, v in found.items() if v is not None and v < _OWN_TOPICS[k]]
+    settings = {setting: least(cluster, setting) for setting in _OWN_TOPICS}
+    low = [f"{k}={v}" for k, v in settings.items() if v is not None and v < _OWN_TOPICS[k]]
     if low:
         yield Hazard(
             "internal-replication",
@@ -134,8 +134,8 @@ def auto_create(facts: Facts) -> Iterator[Hazard]:
     if not on:
         return
     partitions, copies = least(cluster, "num.partitions"), least(cluster, "default.replication.factor")
-    told = partitions is not None and copies is not None
-    how = f"; they get num.partitions={partitions} and default.replication.factor={copies}" if told else ""
+    known = partitions is not None and copies is not None
+    how = f"; they get num.partitions={partitions} and default.replication.factor={copies}" if known else ""
     yield Hazard(
         "auto-create",
         "warning",

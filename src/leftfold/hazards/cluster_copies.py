@@ -213,8 +213,8 @@ def one_rack(facts: Facts) -> Iterator[Hazard]:
 
 def _least(topic: ObservedTopic) -> int:
     """The topic's min.insync.replicas. If the brokers hide it, the right value, so that no hazard is reported."""
-    found = number(topic.configs, _MIN_IN_SYNC)
-    return max(1, topic.replication - 1) if found is None else found
+    configured = number(topic.configs, _MIN_IN_SYNC)
+    return max(1, topic.replication - 1) if configured is None else configured
 
 
 RULES = (

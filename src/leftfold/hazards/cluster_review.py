@@ -31,5 +31,5 @@ def review_cluster(kafka: Kafka, *, downtime: int = DOWNTIME) -> ClusterReview:
     samples = take_samples(admin, kafka, worth_a_sample(seen))
     seen = watch_groups(admin, kafka, seen)  # last: the time that the samples took counts toward its waiting
     observed = Observed(seen, {}, samples=samples)
-    found = hazards(Facts(observed, Catalog({}, {}, {}), Profile(name="cluster"), downtime))
-    return ClusterReview(seen, tuple(samples), found)
+    findings = hazards(Facts(observed, Catalog({}, {}, {}), Profile(name="cluster"), downtime))
+    return ClusterReview(seen, tuple(samples), findings)

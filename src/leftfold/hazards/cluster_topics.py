@@ -66,14 +66,14 @@ def tombstones_below_downtime(facts: Facts) -> Iterator[Hazard]:
 
 def _shorter(facts: Facts, topics: list[ObservedTopic], setting: str) -> Iterator[tuple[str, str]]:
     """Yield subject and sentence for topics whose setting is shorter than the outage that readers must survive."""
-    kept = {t.name: ms * 1_000 for t in topics if not of_a_tool(t) and (ms := number(t.configs, setting)) is not None}
-    short = [t for t in topics if 0 <= kept.get(t.name, -1) < facts.downtime]
+    spans = {t.name: ms * 1_000 for t in topics if not of_a_tool(t) and (ms := number(t.configs, setting)) is not None}
+    short = [t for t in topics if 0 <= spans.get(t.name, -1) < facts.downtime]
     outage = f"an outage of {text(facts.downtime)} is to be survived"
     own, inherited = by_owner(short, setting)
     for topic in own:
-        yield f"topic {topic.name}", f"it has {setting}={topic.configs[setting]} ({text(kept[topic.name])}); {outage}"
+        yield f"topic {topic.name}", f"it has {setting}={topic.configs[setting]} ({text(spans[topic.name])}); {outage}"
     if inherited:
-        yield "cluster", f"{taken_from_brokers(inherited, setting)}, {text(kept[inherited[0].name])}; {outage}"
+        yield "cluster", f"{taken_from_brokers(inherited, setting)}, {text(spans[inherited[0].name])}; {outage}"
 
 
 RULES = (message_size, retention_below_downtime, tombstones_below_downtime)

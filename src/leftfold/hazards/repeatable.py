@@ -63,7 +63,7 @@ def _calls(function: Callable[..., Any], seen: set[int]) -> Iterator[Found]:
     for node in sorted((n for part in body for n in ast.walk(part) if isinstance(n, ast.expr)), key=_place):
         at = SourceLine(plain.__code__.co_filename, first + node.lineno - 1)
         if isinstance(node, ast.Call):
-            yield from ((told, at) for told in _told(node, around, imported))
+            yield from ((call, at) for call in _named_calls(node, around, imported))
         elif isinstance(node, ast.Name) and node.id not in imported:
             used = around.get(node.id)
             used = used.function if isinstance(used, Stream | View) else used
@@ -84,19 +84,19 @@ def _around(function: types.FunctionType) -> dict[str, Any]:
 
 def _imported(tree: ast.AST) -> dict[str, str]:
     """The dotted paths of what is imported inside the function, by local name."""
-    found = {}
+    paths = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                found[alias.asname or alias.name.partition(".")[0]] = (
+                paths[alias.asname or alias.name.partition(".")[0]] = (
                     alias.name if alias.asname else alias.name.partition(".")[0]
                 )
         elif isinstance(node, ast.ImportFrom) and not node.level:
-            found |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+            paths |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    return paths
 
 
-def _told(call: ast.Call, around: dict[str, Any], imported: dict[str, str]) -> Iterator[str]:
+def _named_calls(call: ast.Call, around: dict[str, Any], imported: dict[str, str]) -> Iterator[str]:
     path = _path(call.func, around, imported)
     last = call.func.attr if isinstance(call.func, ast.Attribute) else path.rpartition(".")[2]
     if _unrepeatable(path) or (path.startswith("pyspark.") and last == "unix_timestamp" and not call.args):

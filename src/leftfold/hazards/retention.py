@@ -22,28 +22,28 @@ def foreign(facts: Facts, topic: Topic[Any]) -> bool:
 def managed(facts: Facts) -> Iterator[tuple[Topic[Any], ObservedTopic]]:
     """Yield the topics that exist and that Leftfold configures."""
     for topic in facts.catalog.topics.values():
-        if (found := facts.found(topic)) is not None and not foreign(facts, topic):
-            yield topic, found
+        if (observed := facts.found(topic)) is not None and not foreign(facts, topic):
+            yield topic, observed
 
 
-def kept(facts: Facts, topic: Topic[Any]) -> int | None:
+def retention_of(facts: Facts, topic: Topic[Any]) -> int | None:
     """The µs for which the topic keeps its records; None if for ever, or if another owner's topic was not found."""
     if topic.compacted:
         return None
     if not foreign(facts, topic):
         return topic.retention
-    found = facts.found(topic)
-    return None if found is None else retention(found)
+    observed = facts.found(topic)
+    return None if observed is None else retention(observed)
 
 
-def retention(found: ObservedTopic) -> int | None:
+def retention(topic: ObservedTopic) -> int | None:
     """The retention in force, in µs; None if for ever."""
-    return _micros(found.configs.get("retention.ms", "-1"))
+    return _micros(topic.configs.get("retention.ms", "-1"))
 
 
-def tombstones(found: ObservedTopic) -> int | None:
+def tombstones(topic: ObservedTopic) -> int | None:
     """The time in µs for which a compacted topic keeps a tombstone; None if the brokers do not report it."""
-    return _micros(found.configs.get("delete.retention.ms", "-1"))
+    return _micros(topic.configs.get("delete.retention.ms", "-1"))
 
 
 def _micros(milliseconds: str) -> int | None:

@@ -12,5 +12,5 @@ RULES: tuple[Rule, ...] = tuple(rule for room in _ROOMS for rule in room.RULES)
 
 def hazards(facts: Facts) -> tuple[Hazard, ...]:
     """Find all hazards, dangers first."""
-    found = [hazard for rule in RULES for hazard in rule(facts)]
-    return tuple(sorted(found, key=lambda hazard: hazard.level))
+    findings = [hazard for rule in RULES for hazard in rule(facts)]
+    return tuple(sorted(findings, key=lambda hazard: hazard.level))

@@ -92,29 +92,29 @@ def _hottest(facts: Facts, sample: Sample) -> tuple[str, int, float] | None:
 
     Also None if some keys lie in several partitions, because this key may be one of them.
     """
-    found = facts.observed.topics.get(sample.topic)
-    if found is None or found.partitions < 2 or not sample.top_keys or sample.split_keys:
+    topic = facts.observed.topics.get(sample.topic)
+    if topic is None or topic.partitions < 2 or not sample.top_keys or sample.split_keys:
         return None
     key, times = sample.top_keys[0]
     share = times / sample.records
-    times_mean = share * found.partitions + (1 - share)  # if the other keys are spread evenly
+    times_mean = share * topic.partitions + (1 - share)  # if the other keys are spread evenly
     return (key, times, times_mean) if times >= _OCCURRENCES and times_mean >= _SKEWED else None
 
 
 def _measured_skew(facts: Facts, sample: Sample) -> tuple[int, float] | None:
     """The busiest partition, and how many times the mean load it gets; None if there are too few records to judge."""
-    found = facts.observed.topics.get(sample.topic)
-    if found is None or found.partitions < 2 or sample.rate * sample.seconds < _OCCURRENCES * found.partitions:
+    topic = facts.observed.topics.get(sample.topic)
+    if topic is None or topic.partitions < 2 or sample.rate * sample.seconds < _OCCURRENCES * topic.partitions:
         return None
     busiest = max(sample.by_partition, key=lambda p: sample.by_partition[p])
-    return busiest, sample.by_partition[busiest] * found.partitions / sample.rate
+    return busiest, sample.by_partition[busiest] * topic.partitions / sample.rate
 
 
 def split_keys(facts: Facts) -> Iterator[Hazard]:
     for sample, source in _samples(facts):
         if sample.split_keys:
-            found = facts.observed.topics.get(sample.topic)
-            compacted = found is not None and is_compacted(found)
+            topic = facts.observed.topics.get(sample.topic)
+            compacted = topic is not None and is_compacted(topic)
             yield Hazard(
                 "split-keys",
                 "danger",

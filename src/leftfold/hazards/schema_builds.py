@@ -75,19 +75,19 @@ def _until(topic: Topic[Any], kind: Kind | None, field: EventField | None) -> st
 
 def _read_kinds(definition: dict[str, Any]) -> dict[str, Kind | None]:
     """The fields that a build of windows or of a table reads, each with the kind it expects; None for any kind."""
-    found: dict[str, Kind | None] = {key[0]: key[1] for key in definition.get("keys", ())}
+    kinds: dict[str, Kind | None] = {key[0]: key[1] for key in definition.get("keys", ())}
     for column in definition.get("columns", ()):
         if isinstance(column, list):  # a column of a table: name, field, kind, ...
-            found[column[1]] = column[2]
+            kinds[column[1]] = column[2]
         else:
             if column["field"]:
-                found[column["field"]] = found.get(column["field"]) if _counts(column) else column["kind"]
-            found |= _compared(column["where"])
+                kinds[column["field"]] = kinds.get(column["field"]) if _counts(column) else column["kind"]
+            kinds |= _compared(column["where"])
     for rule in definition.get("rules", ()):
-        found |= _compared(rule)
+        kinds |= _compared(rule)
     if definition.get("time"):
-        found[definition["time"]] = "datetime"
-    return found
+        kinds[definition["time"]] = "datetime"
+    return kinds
 
 
 def _counts(column: dict[str, Any]) -> bool:

@@ -148,12 +148,12 @@ def _misfits(
             f"give {name} a default, or make it optional: {field.name}: … | None = None",
             topic.source,
         )
-    found = "may be missing" if reason == "null" else f"is {type_text(written[field.name]['type'])}"
+    actual = "may be missing" if reason == "null" else f"is {type_text(written[field.name]['type'])}"
     return Hazard(
         "old-records-unreadable",
         "danger",
         f"topic {facts.name(topic)}",
-        f"{name} is {_kind_text(field)}, and {found} in {which}",
+        f"{name} is {_kind_text(field)}, and {actual} in {which}",
         _REJECTED,
         f"keep the type of {name}, and add a field of another name, with a default, for the new one",
         topic.source,
@@ -192,9 +192,9 @@ def _defaults(facts: Facts) -> Iterator[Hazard]:
         versions = [written for text in seen.versions if (written := written_fields(text)) is not None]
         now = {field["name"]: field for field in json.loads(avro_schema(topic.event))["fields"]}
         for name, field in now.items():
-            told = [written[name]["default"] for written in versions if "default" in written.get(name, {})]
+            defaults = [written[name]["default"] for written in versions if "default" in written.get(name, {})]
             lacking = sum(name not in written for written in versions)
-            if not told or "default" not in field or told[-1] == field["default"] or not lacking:
+            if not defaults or "default" not in field or defaults[-1] == field["default"] or not lacking:
                 continue
             readers = [view.name for view in views.get(topic.name, ()) if name in _fields(view)]
             if not readers:
@@ -203,7 +203,7 @@ def _defaults(facts: Facts) -> Iterator[Hazard]:
                 "default-changed",
                 "danger",
                 f"topic {facts.name(topic)}",
-                f"{topic.event.__name__}.{name} had the default {json.dumps(told[-1])}, and has "
+                f"{topic.event.__name__}.{name} had the default {json.dumps(defaults[-1])}, and has "
                 f"{json.dumps(field['default'])}; {lacking} of {len(versions)} registered schemas lack the field",
                 "Records without the field are read with the new default from now on, also old ones. "
                 f"{', '.join(readers)} would come to other values when they are computed anew, under the same build.",

@@ -52,12 +52,12 @@ def _disk(facts: Facts) -> Iterator[Hazard]:
     Skip a profile without its own Kafka: such a local cluster is for trying things.
     """
     brokers = facts.observed.cluster.brokers
-    told = [b for b in brokers if b.disks and all(disk.total > 0 for disk in b.disks)]
-    if facts.sizing is None or facts.profile.kafka is None or not told:
+    reporting = [b for b in brokers if b.disks and all(disk.total > 0 for disk in b.disks)]
+    if facts.sizing is None or facts.profile.kafka is None or not reporting:
         return
     needed = [line.result for t in facts.sizing.topics for line in t.lines if line.name == "disk in all"]
     each = sum(needed) / len(brokers)
-    room, id = min((sum(disk.total for disk in broker.disks), broker.id) for broker in told)
+    room, id = min((sum(disk.total for disk in broker.disks), broker.id) for broker in reporting)
     if each <= room:
         return
     yield Hazard(

@@ -26,11 +26,11 @@ def moved_share(before: int, after: int) -> float:
 
 
 def _growing(facts: Facts) -> Iterator[Hazard]:
-    for topic, found in managed(facts):
-        held = any(part.end for part in found.spread)
-        if not held or topic.partitions <= found.partitions:
+    for topic, observed in managed(facts):
+        held = any(part.end for part in observed.spread)
+        if not held or topic.partitions <= observed.partitions:
             continue
-        share = moved_share(found.partitions, topic.partitions)
+        share = moved_share(observed.partitions, topic.partitions)
         new = f"{topic.name}_v2"
         keep = (
             f"declare {new} with partitions={topic.partitions} and log_time='header'; copy {topic.name} there: "
@@ -41,7 +41,7 @@ def _growing(facts: Facts) -> Iterator[Hazard]:
             "growing-moves-keys",
             "danger",
             f"topic {facts.name(topic)}",
-            f"from {found.partitions} to {topic.partitions} partitions {100 * share:.4g}% of all keys would change "
+            f"from {observed.partitions} to {topic.partitions} partitions {100 * share:.4g}% of all keys would change "
             "their partition",
             "A key's partition is its hash modulo the number of partitions, and records that are there stay where they "
             + (

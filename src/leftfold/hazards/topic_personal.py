@@ -36,41 +36,41 @@ def _lingers(facts: Facts) -> Iterator[Hazard]:
     For topics that Leftfold manages, a plan limits that time, unless min.compaction.lag.ms forbids it.
     """
     for topic in facts.catalog.topics.values():
-        fields, found = marked(topic.event), facts.found(topic)
-        if not topic.compacted or not fields or found is None:
+        fields, observed = marked(topic.event), facts.found(topic)
+        if not topic.compacted or not fields or observed is None:
             continue
         if foreign(facts, topic):
-            yield from _left_by_others(found, fields, topic.source)
+            yield from _left_by_others(observed, fields, topic.source)
         else:
-            yield from _left_by_us(found, fields, topic.source, compaction_lag_ms(found.name, facts.observed))
+            yield from _left_by_us(observed, fields, topic.source, compaction_lag_ms(observed.name, facts.observed))
     if facts.profile.topics != "checked":
         return
     for view in facts.catalog.views.values():
-        found = facts.observed.topics.get(facts.profile.topic_name(changelog_topic(view.name)))
-        if has_changelog(view) and found is not None and (fields := shown_by(view)):
-            yield from _left_by_others(found, fields, view.source)
+        observed = facts.observed.topics.get(facts.profile.topic_name(changelog_topic(view.name)))
+        if has_changelog(view) and observed is not None and (fields := shown_by(view)):
+            yield from _left_by_others(observed, fields, view.source)
 
 
-def _left_by_others(found: ObservedTopic, fields: Fields, source: SourceLine) -> Iterator[Hazard]:
-    lag_ms = number(found.configs, "max.compaction.lag.ms")
+def _left_by_others(topic: ObservedTopic, fields: Fields, source: SourceLine) -> Iterator[Hazard]:
+    lag_ms = number(topic.configs, "max.compaction.lag.ms")
     if lag_ms is None:
         return
-    fix = f"ask the owner of {found.name} for max.compaction.lag.ms={_told(COMPACTED_WITHIN_MS)}"
-    keeps_ms = number(found.configs, "retention.ms")
-    deletes = "delete" in found.configs.get("cleanup.policy", "delete").split(",")
+    fix = f"ask the owner of {topic.name} for max.compaction.lag.ms={_spoken_ms(COMPACTED_WITHIN_MS)}"
+    keeps_ms = number(topic.configs, "retention.ms")
+    deletes = "delete" in topic.configs.get("cleanup.policy", "delete").split(",")
     if deletes and keeps_ms is not None and 0 <= keeps_ms < lag_ms:
-        yield from _lingering(found, fields, "retention.ms", keeps_ms, fix, source)
+        yield from _lingering(topic, fields, "retention.ms", keeps_ms, fix, source)
     else:
-        yield from _lingering(found, fields, "max.compaction.lag.ms", lag_ms, fix, source)
+        yield from _lingering(topic, fields, "max.compaction.lag.ms", lag_ms, fix, source)
 
 
-def _left_by_us(found: ObservedTopic, fields: Fields, source: SourceLine, lag_ms: int) -> Iterator[Hazard]:
-    fix = f"kafka-configs.sh --topic {found.name} --alter --add-config min.compaction.lag.ms=0, then leftfold apply"
-    yield from _lingering(found, fields, "min.compaction.lag.ms", lag_ms, fix, source)
+def _left_by_us(topic: ObservedTopic, fields: Fields, source: SourceLine, lag_ms: int) -> Iterator[Hazard]:
+    fix = f"kafka-configs.sh --topic {topic.name} --alter --add-config min.compaction.lag.ms=0, then leftfold apply"
+    yield from _lingering(topic, fields, "min.compaction.lag.ms", lag_ms, fix, source)
 
 
 def _lingering(
-    found: ObservedTopic, fields: Fields, setting: str, ms: int, fix: str, source: SourceLine
+    topic: ObservedTopic, fields: Fields, setting: str, ms: int, fix: str, source: SourceLine
 ) -> Iterator[Hazard]:
     if ms <= _MONTH_MS:
         return
@@ -78,7 +78,7 @@ def _lingering(
     yield Hazard(
         "personal-data-lingers",
         "danger",
-        f"topic {found.name}",
+        f"topic {topic.name}",
         f"holds {listed(fields)}, and what is deleted or replaced may stay on disk {span} ({setting}={ms})",
         "Kafka compacts a partition once enough of it is out of date, and never the segment that is written to. Until "
         "then whoever may read the topic can read what was deleted.",
@@ -104,7 +104,7 @@ def _declared(facts: Facts, topic: Topic[Any], fields: Fields) -> Iterator[Hazar
         return
     name = facts.name(topic)
     fix = (
-        f"ask the owner of {name} for retention.ms={_told(_MONTH_MS)}"
+        f"ask the owner of {name} for retention.ms={_spoken_ms(_MONTH_MS)}"
         if foreign(facts, topic)
         else f'declare retention="{spoken(_MONTH_MS * 1_000)}" for {topic.name}, or as long as its windows need'
     )
@@ -141,45 +141,45 @@ def _beside(facts: Facts, topic: Topic[Any], fields: Fields) -> Iterator[Hazard]
     """
     checked = facts.profile.topics == "checked"
     for name in of_topic(topic):
-        found = facts.observed.topics.get(facts.profile.topic_name(name))
-        if found is None or (checked and not _endless(number(found.configs, "retention.ms"))):
+        observed = facts.observed.topics.get(facts.profile.topic_name(name))
+        if observed is None or (checked and not _endless(number(observed.configs, "retention.ms"))):
             continue
         if name == redrive_topic(topic.name):
-            yield from _redriven(facts, topic, found, fields)
+            yield from _redriven(facts, topic, observed, fields)
         elif checked:
             yield Hazard(
                 "personal-data-for-ever",
                 "danger",
-                f"topic {found.name}",
+                f"topic {observed.name}",
                 f"holds whole records of {facts.name(topic)}, with {listed(fields)}, and keeps them for ever "
-                f"(retention.ms={found.configs['retention.ms']})",
+                f"(retention.ms={observed.configs['retention.ms']})",
                 "Every record there has a key of its own, so only retention removes it. What is deleted from "
                 f"{facts.name(topic)} stays here.",
-                f"ask the owner of {found.name} for retention.ms={_told(_MONTH_MS)}",
+                f"ask the owner of {observed.name} for retention.ms={_spoken_ms(_MONTH_MS)}",
                 topic.source,
             )
 
 
-def _redriven(facts: Facts, topic: Topic[Any], found: ObservedTopic, fields: Fields) -> Iterator[Hazard]:
+def _redriven(facts: Facts, topic: Topic[Any], seen: ObservedTopic, fields: Fields) -> Iterator[Hazard]:
     """Report re-driven records. A tile is recomputed only while the log has all of it; then nothing needs them."""
     held = [
-        {"topic": found.name, "partition": place, "offset": partition.end}
-        for place, partition in enumerate(found.spread)
+        {"topic": seen.name, "partition": place, "offset": partition.end}
+        for place, partition in enumerate(seen.spread)
         if partition.end > partition.start
     ]
     if not held:
         return
     name, keeps_ms = facts.name(topic), _keeps_ms(facts, topic)
-    kept = "" if keeps_ms is None or _endless(keeps_ms) else f" (it keeps {spoken(keeps_ms * 1_000)})"
+    note = "" if keeps_ms is None or _endless(keeps_ms) else f" (it keeps {spoken(keeps_ms * 1_000)})"
     yield Hazard(
         "personal-data-for-ever",
         "danger",
-        f"topic {found.name}",
-        f"holds {counted(found.records, 're-driven record')} of {name}, with {listed(fields)}, and keeps them for ever "
+        f"topic {seen.name}",
+        f"holds {counted(seen.records, 're-driven record')} of {name}, with {listed(fields)}, and keeps them for ever "
         "(retention.ms=-1)",
         "A build that computes a tile anew needs them for as long as the log has all of that tile. After that nothing "
         "does, and nothing deletes them.",
-        f"once {name} has deleted the records that they stand for{kept}, kafka-delete-records.sh --offset-json-file "
+        f"once {name} has deleted the records that they stand for{note}, kafka-delete-records.sh --offset-json-file "
         f"FILE, with {json.dumps({'partitions': held, 'version': 1})} in it",
         topic.source,
     )
@@ -189,15 +189,15 @@ def _keeps_ms(facts: Facts, topic: Topic[Any]) -> int | None:
     """The topic's retention in ms; None if the topic is compacted, or if its retention is not known."""
     if not foreign(facts, topic):
         return None if topic.retention is None else topic.retention // 1_000
-    found = facts.found(topic)
-    return None if found is None else number(found.configs, "retention.ms")
+    observed = facts.found(topic)
+    return None if observed is None else number(observed.configs, "retention.ms")
 
 
 def _endless(ms: int | None) -> bool:
     return ms is not None and (ms < 0 or ms * 1_000 >= FOR_EVER)
 
 
-def _told(ms: int) -> str:
+def _spoken_ms(ms: int) -> str:
     return f"{ms} ({spoken(ms * 1_000)})"
 
 

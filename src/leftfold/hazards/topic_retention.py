@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leftfold.hazards.hazard import Facts, Hazard, Rule
-from leftfold.hazards.retention import DAY, foreign, keep_longer, kept, retention, tombstones
+from leftfold.hazards.retention import DAY, foreign, keep_longer, retention, retention_of, tombstones
 from leftfold.units import spoken
 
 CODES = (
@@ -21,7 +21,7 @@ _TOMBSTONES = 7 * DAY  # a plan sets this on every compacted topic that Leftfold
 
 def _lateness(facts: Facts) -> Iterator[Hazard]:
     for topic in facts.catalog.topics.values():
-        keeps = kept(facts, topic)
+        keeps = retention_of(facts, topic)
         if keeps is None or topic.lateness <= keeps or topic.archive:
             continue
         yield Hazard(
@@ -38,7 +38,7 @@ def _lateness(facts: Facts) -> Iterator[Hazard]:
 
 def _outage(facts: Facts) -> Iterator[Hazard]:
     for topic in facts.catalog.topics.values():
-        keeps = kept(facts, topic)
+        keeps = retention_of(facts, topic)
         if keeps is None or keeps >= facts.downtime:
             continue
         yield Hazard(
@@ -55,14 +55,14 @@ def _outage(facts: Facts) -> Iterator[Hazard]:
 
 def _by_size(facts: Facts) -> Iterator[Hazard]:
     for topic in facts.catalog.topics.values():
-        found, keeps = facts.found(topic), kept(facts, topic)
+        existing, keeps = facts.found(topic), retention_of(facts, topic)
         limits = (
             [broker.configs.get("log.retention.bytes", "-1") for broker in facts.observed.cluster.brokers]
-            if found is None
-            else [found.configs.get("retention.bytes", "-1")]
+            if existing is None
+            else [existing.configs.get("retention.bytes", "-1")]
         )
         bounds = [int(limit) for limit in limits if int(limit) >= 0]
-        if topic.compacted or not bounds or (found is None and foreign(facts, topic)):
+        if topic.compacted or not bounds or (existing is None and foreign(facts, topic)):
             continue
         name = facts.name(topic)
         until = "for ever" if keeps is None else f"for {spoken(keeps)}"
@@ -71,13 +71,13 @@ def _by_size(facts: Facts) -> Iterator[Hazard]:
             "danger",
             f"topic {name}",
             f"keeps records {until}, but at most {min(bounds):,} bytes in a partition"
-            + (" (the brokers' log.retention.bytes)" if found is None else ""),
+            + (" (the brokers' log.retention.bytes)" if existing is None else ""),
             "Whichever comes first deletes. A burst, or one partition that gets more than others, loses records before "
             "their time.",
             f"ask the owner of {name} for retention.bytes=-1"
             if foreign(facts, topic)
             else f"kafka-configs.sh --topic {name} --alter --add-config retention.bytes=-1, and disks that hold it"
-            + (", once it is made" if found is None else ""),
+            + (", once it is made" if existing is None else ""),
             topic.source,
         )
 
@@ -85,29 +85,29 @@ def _by_size(facts: Facts) -> Iterator[Hazard]:
 def _deletes(facts: Facts) -> Iterator[Hazard]:
     """Judge only topics of other owners, which may both compact and delete. A plan makes managed ones compact only."""
     for topic in facts.catalog.topics.values():
-        found = facts.found(topic)
-        if not topic.compacted or found is None or not foreign(facts, topic):
+        existing = facts.found(topic)
+        if not topic.compacted or existing is None or not foreign(facts, topic):
             continue
-        policy, keeps = found.configs.get("cleanup.policy", "delete"), retention(found)
+        policy, keeps = existing.configs.get("cleanup.policy", "delete"), retention(existing)
         if set(policy.split(",")) != {"compact", "delete"} or keeps is None:
             continue
         yield Hazard(
             "table-topic-deletes",
             "danger",
-            f"topic {found.name}",
+            f"topic {existing.name}",
             f"has cleanup.policy={policy} and retention.ms={keeps // 1_000} ({spoken(keeps)})",
             "A key that is not written for that long leaves the log, and no deletion tells a table of it: the running "
             "build keeps the row, and the next one does not have it.",
-            f"ask the owner of {found.name} for cleanup.policy=compact",
+            f"ask the owner of {existing.name} for cleanup.policy=compact",
             topic.source,
         )
 
 
 def _deletions(facts: Facts) -> Iterator[Hazard]:
     for topic in facts.catalog.topics.values():
-        found = facts.found(topic)
+        existing = facts.found(topic)
         theirs = foreign(facts, topic)
-        readable = _TOMBSTONES if not theirs else None if found is None else tombstones(found)
+        readable = _TOMBSTONES if not theirs else None if existing is None else tombstones(existing)
         if not topic.compacted or readable is None or readable >= facts.downtime:
             continue
         name = facts.name(topic)

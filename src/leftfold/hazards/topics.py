@@ -70,22 +70,22 @@ def _copies_below(facts: Facts) -> Iterator[Hazard]:
 
     A plan moves no replica. It sets min.insync.replicas no higher than the existing replicas allow.
     """
-    for topic, found in managed(facts):
+    for topic, existing in managed(facts):
         wanted = min(topic.replication, facts.profile.replication or topic.replication)
-        if found.replication >= wanted:
+        if existing.replication >= wanted:
             continue
         meant = in_force.in_sync_for(wanted)
-        possible = in_force.reachable(meant, found)
+        possible = in_force.reachable(meant, existing)
         then = f", then leftfold apply sets min.insync.replicas={meant}" if possible < meant else ""
         yield Hazard(
             "copies-below-declared",
             "danger",
             f"topic {facts.name(topic)}",
-            f"has {_copies(found.replication)}, the declaration says {wanted}; a record counts as written when "
+            f"has {_copies(existing.replication)}, the declaration says {wanted}; a record counts as written when "
             f"{possible} of them {'has' if possible == 1 else 'have'} it (min.insync.replicas)",
-            f"apply moves no replica. {_at_risk(found.replication, possible)}",
+            f"apply moves no replica. {_at_risk(existing.replication, possible)}",
             f"name {wanted} brokers for each partition in a file and give it to kafka-reassign-partitions.sh "
-            f"--reassignment-json-file FILE --execute{then}; or declare replication={found.replication}",
+            f"--reassignment-json-file FILE --execute{then}; or declare replication={existing.replication}",
             topic.source,
         )
 
@@ -119,11 +119,11 @@ def _clock(facts: Facts) -> Iterator[Hazard]:
 
 def _limit(facts: Facts) -> Iterator[Hazard]:
     for topic in facts.catalog.topics.values():
-        found = facts.found(topic)
+        existing = facts.found(topic)
         limits = (
             [broker.configs.get("message.max.bytes") for broker in facts.observed.cluster.brokers]
-            if found is None
-            else [found.configs.get("max.message.bytes")]
+            if existing is None
+            else [existing.configs.get("max.message.bytes")]
         )
         known = [int(limit) for limit in limits if limit is not None]
         largest = _largest(topic.event)

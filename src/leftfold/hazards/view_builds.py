@@ -45,8 +45,8 @@ def lifetime_text(view: DeclaredView) -> str:
 
 def deleted(facts: Facts, topic: Topic[Any]) -> int:
     """The number of offsets that the log no longer has."""
-    found = facts.found(topic)
-    return 0 if found is None else sum(part.start for part in found.spread)
+    existing = facts.found(topic)
+    return 0 if existing is None else sum(part.start for part in existing.spread)
 
 
 def _of_this_release(build: ObservedBuild) -> bool:
@@ -84,12 +84,12 @@ def _new(facts: Facts, view: DeclaredView, build: ObservedBuild, lacking: tuple[
 
 def _another_release(facts: Facts, view: DeclaredView, build: ObservedBuild, lacking: tuple[str, int] | None) -> Hazard:
     rows = build.layout != LAYOUT
-    told = f"has rows of layout {build.layout}, not {LAYOUT}" if rows else "has a state of another layout"
+    mismatch = f"has rows of layout {build.layout}, not {LAYOUT}" if rows else "has a state of another layout"
     return Hazard(
         "build-of-another-release",
         "danger" if lacking else "warning",
         f"view {view.name}",
-        f"{build.id} {told}: a new build reads {_read(facts, view)}" + (lacking[0] if lacking else ""),
+        f"{build.id} {mismatch}: a new build reads {_read(facts, view)}" + (lacking[0] if lacking else ""),
         "Another release of Leftfold made it, and this one cannot continue it. "
         + (
             "Readers of each release refuse the rows of the other (unknown-layout)."
@@ -103,10 +103,10 @@ def _another_release(facts: Facts, view: DeclaredView, build: ObservedBuild, lac
 
 
 def _read(facts: Facts, view: DeclaredView) -> str:
-    found = [topic for t in view.reading.topics if (topic := facts.found(t)) is not None]
-    if not found:
+    topics = [topic for t in view.reading.topics if (topic := facts.found(t)) is not None]
+    if not topics:
         return "the log from its start"
-    return f"{sum(topic.records for topic in found):,} offsets of {', '.join(topic.name for topic in found)}"
+    return f"{sum(topic.records for topic in topics):,} offsets of {', '.join(topic.name for topic in topics)}"
 
 
 def _lacking(facts: Facts, view: DeclaredView) -> tuple[str, int] | None:
@@ -115,10 +115,10 @@ def _lacking(facts: Facts, view: DeclaredView) -> tuple[str, int] | None:
         return None
     longest = view.definition.longest_window
     for topic in view.reading.topics:
-        found = facts.found(topic)
-        keeps = None if found is None else retention(found)
-        if found is not None and keeps is not None and keeps < longest and deleted(facts, topic):
-            return f"; of its longest window, {spoken(longest)}, {found.name} has {spoken(keeps)}", longest - keeps
+        existing = facts.found(topic)
+        keeps = None if existing is None else retention(existing)
+        if existing is not None and keeps is not None and keeps < longest and deleted(facts, topic):
+            return f"; of its longest window, {spoken(longest)}, {existing.name} has {spoken(keeps)}", longest - keeps
     return None
 
 

@@ -13,7 +13,7 @@ from leftfold.fold.reach import needed_since, store_reach
 from leftfold.hazards import view_builds
 from leftfold.hazards.hazard import Facts, Hazard, Rule
 from leftfold.hazards.repeatable import unrepeatable
-from leftfold.hazards.retention import keep_all, keep_longer, kept
+from leftfold.hazards.retention import keep_all, keep_longer, retention_of
 from leftfold.units import spoken
 
 CODES = (
@@ -39,7 +39,7 @@ def _windows(facts: Facts) -> Iterator[Hazard]:
         if not isinstance(view.definition, Definition) or not view.definition.rings:
             continue
         for topic in view.reading.topics:
-            if (keeps := kept(facts, topic)) is not None:
+            if (keeps := retention_of(facts, topic)) is not None:
                 yield from _window(facts, view, view.definition, topic, keeps)
 
 
@@ -108,7 +108,7 @@ def _lifetime(facts: Facts) -> Iterator[Hazard]:
         if not view_builds.keeps_everything(view):
             continue
         for topic in view.reading.topics:
-            keeps = kept(facts, topic)
+            keeps = retention_of(facts, topic)
             if keeps is None or (view_builds.is_new(facts, view) and view_builds.deleted(facts, topic)):
                 continue  # lifetime-history-gone reports more
             if topic.archive:
@@ -146,7 +146,7 @@ def _co_partitioned(facts: Facts) -> Iterator[Hazard]:
         shapes = {(_partitions(facts, t), tuple(k.name for k in t.key)) for t in view.reading.topics}
         if len(shapes) == 1:
             continue
-        told = ", ".join(
+        partitioning = ", ".join(
             f"{facts.name(t)} ({_partitions(facts, t)} by {', '.join(k.name for k in t.key)})"
             for t in view.reading.topics
         )
@@ -154,7 +154,7 @@ def _co_partitioned(facts: Facts) -> Iterator[Hazard]:
             "topics-not-co-partitioned",
             "warning",
             f"view {view.name}",
-            f"its topics are partitioned in different ways: {told}",
+            f"its topics are partitioned in different ways: {partitioning}",
             "Records of one key lie under different partition numbers. The view is right, because Spark brings a key's "
             "records together; a consumer that joins the topics partition by partition would miss some.",
             "give the topics the same key and number of partitions, unless only views read them together",
@@ -163,8 +163,8 @@ def _co_partitioned(facts: Facts) -> Iterator[Hazard]:
 
 
 def _partitions(facts: Facts, topic: Topic[Any]) -> int:
-    found = facts.found(topic)
-    return topic.partitions if found is None else found.partitions
+    existing = facts.found(topic)
+    return topic.partitions if existing is None else existing.partitions
 
 
 def _repeatable(facts: Facts) -> Iterator[Hazard]:

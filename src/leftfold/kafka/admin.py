@@ -66,9 +66,9 @@ class Admin:
         """Return the number of partitions of each topic in `names` that exists."""
         names = list(names)
         existing = self.metadata().topics
-        found = {n: len(existing[n].partitions) for n in names if n in existing and existing[n].error is None}
-        self._check_allowed([n for n in names if n not in found])
-        return found
+        counts = {n: len(existing[n].partitions) for n in names if n in existing and existing[n].error is None}
+        self._check_allowed([n for n in names if n not in counts])
+        return counts
 
     def partitions_of(self, topic: str) -> int:
         """Return the number of partitions of a topic that exists.
@@ -76,11 +76,11 @@ class Admin:
         The broker that is asked may learn of a topic later than another broker. So the question is repeated.
         """
         deadline = clock.monotonic() + TIMEOUT_S
-        while (found := self.partitions([topic]).get(topic)) is None:
+        while (count := self.partitions([topic]).get(topic)) is None:
             if clock.monotonic() > deadline:
                 raise unreachable(self._bootstrap, f"topic {topic} is not known to them")
             time.sleep(0.1)
-        return found
+        return count
 
     def _check_allowed(self, missing: list[str]) -> None:
         """Raise if a missing topic is only hidden from this user.
@@ -107,7 +107,7 @@ class Admin:
         while wanted:
             resources = [ConfigResource(kind, n) for n in wanted]
             try:
-                return {r.name: found for r, found in self.each(self.client.describe_configs(resources)).items()}
+                return {r.name: entries for r, entries in self.each(self.client.describe_configs(resources)).items()}
             except LogError as error:
                 if not error.retriable or clock.monotonic() > deadline:
                     raise
@@ -137,8 +137,8 @@ class Admin:
     def newest_times(self, topic: str, partitions: int) -> dict[int, int]:
         """Return the largest timestamp (µs) of each partition that holds records."""
         wanted = {TopicPartition(topic, p): NEWEST for p in range(partitions)}
-        found = self.each(self.client.list_offsets(wanted))
-        return {tp.partition: int(r.timestamp) * 1_000 for tp, r in found.items() if int(r.timestamp) >= 0}
+        newest = self.each(self.client.list_offsets(wanted))
+        return {tp.partition: int(r.timestamp) * 1_000 for tp, r in newest.items() if int(r.timestamp) >= 0}
 
     def start_offsets(self, topic: str, partitions: int) -> dict[int, int]:
         """Return the first offset that each partition still holds."""
@@ -160,8 +160,8 @@ class Admin:
         """Return each partition's first offset with a timestamp at or after `moment` (µs); None if there is none."""
         since: Any = OffsetSpec.for_timestamp(moment // 1_000)
         wanted = {TopicPartition(topic, p): since for p in range(partitions)}
-        found = self.each(self.client.list_offsets(wanted))
-        return {tp.partition: int(r.offset) if int(r.offset) >= 0 else None for tp, r in found.items()}
+        offsets = self.each(self.client.list_offsets(wanted))
+        return {tp.partition: int(r.offset) if int(r.offset) >= 0 else None for tp, r in offsets.items()}
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, str]:
         """Return the ids of existing topics. A topic that is deleted and created again keeps its name, not its id."""
@@ -169,8 +169,8 @@ class Admin:
         present = [n for n in names if n in existing and existing[n].error is None]
         if not present:
             return {}
-        found = self.each(self.client.describe_topics(TopicCollection(present)))
-        return {name: str(description.topic_id) for name, description in found.items()}
+        descriptions = self.each(self.client.describe_topics(TopicCollection(present)))
+        return {name: str(description.topic_id) for name, description in descriptions.items()}
 
     def create(self, name: str, *, partitions: int, replication: int, configs: dict[str, str]) -> None:
         """Create a topic. Does nothing if it already exists with the same number of partitions.
@@ -197,14 +197,14 @@ class Admin:
 
         A topic that was created again under the same name has another id. It is not deleted; that raises a LogError.
         """
-        found = self.topic_ids([name]).get(name)
-        if found is None:
+        current_id = self.topic_ids([name]).get(name)
+        if current_id is None:
             return
-        if found != topic_id:
+        if current_id != topic_id:
             raise LogError(
                 "another-topic",
                 f"topic {name} is not the one that was to be deleted",
-                why=f"it was deleted and made again since: its id is {found}, not {topic_id}",
+                why=f"it was deleted and made again since: its id is {current_id}, not {topic_id}",
                 fix="leftfold plan shows what is there now",
             )
         self.each(self.client.delete_topics([name], operation_timeout=TIMEOUT_S))
@@ -224,7 +224,7 @@ class Admin:
         """
         for seconds in _TRIES_S:
             try:
-                found = self.client.list_topics(timeout=seconds)
+                cluster = self.client.list_topics(timeout=seconds)
             except KafkaException as error:
                 failure = error
                 self.client.poll(0)  # calls `Heard` with the errors that arrived meanwhile
@@ -232,17 +232,17 @@ class Admin:
                     raise refusal from error
             else:
                 self._heard.forget()
-                return found
+                return cluster
         raise failed(self._kafka, failure.args[0]) from failure
 
     def answer(self, future: Any) -> Any:
         return self.each({None: future})[None]
 
     def each(self, futures: dict[Any, Any]) -> dict[Any, Any]:
-        found = {}
+        answers = {}
         for key, future in futures.items():
             try:
-                found[key] = self._answered(future)
+                answers[key] = self._answered(future)
             except KafkaException as error:
                 state = "steps before this one are done; running the same command again continues"
                 cause = self._heard.instead_of(error.args[0])
@@ -255,14 +255,14 @@ class Admin:
                     fix="correct the cause, then run the same command again",
                     retriable=passes(error.args[0]),
                 ) from error
-        return found
+        return answers
 
     def _answered(self, future: Any) -> Any:
         """Return a broker's answer. While it waits, it checks whether a broker refuses the connection."""
         began, looks = clock.monotonic(), list(_TRIES_S)
         while True:
             try:
-                found = future.result(timeout=_LISTEN_S)
+                answer = future.result(timeout=_LISTEN_S)
             except TimeoutError as error:
                 self.client.poll(0)
                 if clock.monotonic() - began > looks[0]:
@@ -274,7 +274,7 @@ class Admin:
                         raise unreachable(self._bootstrap, why) from error
             else:
                 self._heard.forget()
-                return found
+                return answer
 
 
 def _named(key: Any) -> str:

@@ -82,9 +82,9 @@ class ChangelogTopic:
 class StaleWriterError(Exception):
     """Another run has written later batches: this run is over, and wrote nothing."""
 
-    def __init__(self, found: int, batch: int) -> None:
-        super().__init__(found, batch)  # the constructor's arguments, so that it can be pickled
-        self.found = found  # the newest batch that this writer has written, in any run
+    def __init__(self, newest: int, batch: int) -> None:
+        super().__init__(newest, batch)  # the constructor's arguments, so that it can be pickled
+        self.found = newest  # the newest batch that this writer has written, in any run
         self.batch = batch
 
     def __str__(self) -> str:
@@ -138,14 +138,14 @@ def marks(changelog: ChangelogTopic) -> dict[int, int]:
 
     It opens every writer: from then on an older run is fenced.
     """
-    found = {}
+    batches = {}
     for writer in range(changelog.writers):
         if (old := _kept.pop((changelog, writer), None)) is not None:
             old.discard()
         with _explained(changelog, None):
             opened = _kept[changelog, writer] = _Writer(changelog, writer)
-        found[writer] = opened.mark - 1
-    return found
+        batches[writer] = opened.mark - 1
+    return batches
 
 
 def close() -> None:
@@ -275,12 +275,12 @@ _kept: dict[tuple[ChangelogTopic, int], _Writer] = {}
 
 def _begun(changelog: ChangelogTopic, writer: int, batch: int, *, repair: bool) -> _Writer | None:
     """Return the writer with its transaction open; None if the batch is already written."""
-    kept = _kept.pop((changelog, writer), None)
-    if kept is not None:
+    cached = _kept.pop((changelog, writer), None)
+    if cached is not None:
         with suppress(KafkaException):  # most likely fenced: another process wrote the last batch
-            if not kept.has_lost_brokers():
-                return _begin(kept, batch, repair=repair)
-            kept.discard()
+            if not cached.has_lost_brokers():
+                return _begin(cached, batch, repair=repair)
+            cached.discard()
     return _begin(_Writer(changelog, writer), batch, repair=repair)
 
 

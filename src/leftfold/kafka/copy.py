@@ -166,9 +166,9 @@ class Copier:
 
     def _lanes(self, consumer: Consumer, starts: Mapping[int, int], ends: Mapping[int, int] | None) -> dict[int, Lane]:
         asked = [TopicPartition(self._source.name, p) for p in range(self._source.partitions)]
-        found = consumer.committed(asked, timeout=_ANSWER_S)
+        committed = consumer.committed(asked, timeout=_ANSWER_S)
         places: dict[int, int] = {}
-        for place in found:
+        for place in committed:
             if place.error is not None:
                 raise KafkaException(place.error)
             if place.offset >= 0:
@@ -272,14 +272,14 @@ class Copier:
 
     def _check_partitions(self) -> None:
         try:
-            found = self._admin.partitions([self._source.name]).get(self._source.name)
+            partitions = self._admin.partitions([self._source.name]).get(self._source.name)
         except LogError:
             return  # the brokers may be away only for a moment; if not, the copy itself fails
-        if found != self._source.partitions:
+        if partitions != self._source.partitions:
             raise LogError(
                 "copy-partitions",
                 f"{self._source.name} had {self._source.partitions} partitions when its copy began, and now has "
-                + ("none" if found is None else str(found)),
+                + ("none" if partitions is None else str(partitions)),
                 why="partitions were added to it: a key's records may lie in two of them now, without an order between",
                 state="all that was committed is copied, once",
                 fix="run the same command again, which copies the new partitions too",
@@ -416,14 +416,14 @@ def merged(lanes: Mapping[int, Lane], most: int) -> Iterator[Message]:
 
 def next_slice(lanes: Mapping[int, Lane]) -> list[Message]:
     """Return the records that one transaction copies."""
-    found: list[Message] = []
+    messages: list[Message] = []
     size = 0
     for message in merged(lanes, SLICE):
-        found.append(message)
+        messages.append(message)
         size += len(message)
         if size > _SLICE_BYTES:
             break
-    return found
+    return messages
 
 
 def positions(lanes: Mapping[int, Lane]) -> dict[int, int]:

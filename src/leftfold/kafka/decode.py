@@ -52,8 +52,8 @@ def json_decoder(event: type[Event], only: Container[str]) -> Decode:
 
 def _without_reasons(read: Read) -> Decode:
     def decode(value: bytes | None) -> dict[str, Any] | None:
-        found = None if value is None else read(value)
-        return None if isinstance(found, str) else found
+        decoded = None if value is None else read(value)
+        return None if isinstance(decoded, str) else decoded
 
     return decode
 
@@ -95,11 +95,11 @@ def avro_reader(
             if (writer := written_by(schema_id)) is None:
                 return reasons.with_number(reasons.UNREGISTERED, schema_id)
             schema, parsed = writer
-            found: Any = schemaless_reader(io.BytesIO(body), parsed, reader, handle_unicode_errors=bad_text)
+            record: Any = schemaless_reader(io.BytesIO(body), parsed, reader, handle_unicode_errors=bad_text)
             _check_choices(schema, io.BytesIO(body), {})
         except UNREADABLE:
             return reasons.with_number(reasons.UNREADABLE_AVRO, schema_id)
-        return dict(found)
+        return dict(record)
 
     return read
 
@@ -193,16 +193,16 @@ def json_reader(event: type[Event], only: Container[str], *, text_of_all: bool) 
 
     def read(value: bytes) -> dict[str, Any] | str:
         try:
-            given = json.loads(value.decode(), parse_constant=_no_number)
+            document = json.loads(value.decode(), parse_constant=_no_number)
         except (ValueError, RecursionError):
             return reasons.UNREADABLE_JSON
-        if not isinstance(given, dict):
+        if not isinstance(document, dict):
             return reasons.UNREADABLE_JSON
         for field in fields:
-            if field.required and not field.optional and given.get(field.name) is None:
+            if field.required and not field.optional and document.get(field.name) is None:
                 return reasons.MISSING.format(field=field.name)
         try:
-            return {f.name: _field(f, given, text_of_all=text_of_all) for f in fields}
+            return {f.name: _field(f, document, text_of_all=text_of_all) for f in fields}
         except (ValueError, TypeError, OverflowError):
             return reasons.UNREADABLE_JSON
 
@@ -213,10 +213,10 @@ def _no_number(text: str) -> Any:
     raise ValueError(f"{text} is not JSON")
 
 
-def _field(field: EventField, given: dict[str, Any], *, text_of_all: bool) -> Any:
-    value = given.get(field.name)
+def _field(field: EventField, document: dict[str, Any], *, text_of_all: bool) -> Any:
+    value = document.get(field.name)
     if value is None:
-        absent = field.name not in given or not field.optional
+        absent = field.name not in document or not field.optional
         return _micros(field.default if absent and not field.required else None)
     if not field.repeated:
         return _value(field, value, text_of_all=text_of_all)

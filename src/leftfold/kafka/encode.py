@@ -69,19 +69,19 @@ def json_encoder(event: type[Event]) -> Encode:
     return encode
 
 
-def _value(field: EventField, given: Any) -> Any:
-    if given is _MISSING:
+def _value(field: EventField, raw: Any) -> Any:
+    if raw is _MISSING:
         if field.required and not field.optional:
             raise ValueError(f"{field.name} is missing")
-        given = None if field.required else field.default
-    if given is None and field.optional:
+        raw = None if field.required else field.default
+    if raw is None and field.optional:
         return None
     try:
         if not field.repeated:
-            return _plain(field.kind, given)
-        if not isinstance(given, list):
-            raise TypeError(f"list expected, got {type(given).__name__}")
-        return [_plain(field.kind, value) for value in given]
+            return _plain(field.kind, raw)
+        if not isinstance(raw, list):
+            raise TypeError(f"list expected, got {type(raw).__name__}")
+        return [_plain(field.kind, value) for value in raw]
     except MISFITS as error:
         raise ValueError(f"{field.name}: {error}") from error
 

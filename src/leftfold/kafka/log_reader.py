@@ -61,13 +61,13 @@ class LogReader:
         moment = 0 if since_us is None else max(0, since_us // 1_000)
         asked = [TopicPartition(topic, p, moment) for p in partitions]
         try:
-            found = self._consumer.offsets_for_times(asked, timeout=TIMEOUT_S) if asked else []
+            places = self._consumer.offsets_for_times(asked, timeout=TIMEOUT_S) if asked else []
         except KafkaException as error:
             raise self._failed(self._heard.instead_of(error.args[0]), topic) from error
-        for place in found:
+        for place in places:
             if place.error is not None:
                 raise self._failed(place.error, topic)
-        return {place.partition: None if place.offset == _NONE_THAT_LATE else place.offset for place in found}
+        return {place.partition: None if place.offset == _NONE_THAT_LATE else place.offset for place in places}
 
     def read(self, topic: str, ranges: Mapping[int, tuple[int, int]], *, first_log: bool = False) -> Iterator[Logged]:
         """Yield the records of each partition's range, its end excluded; in order within a partition.
@@ -122,8 +122,8 @@ def _logged(topic: str, message: Message, *, first_log: bool) -> Logged:
 
 
 def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
-    found: Any = message.headers() or []  # its annotation allows forms that only a producer takes
-    return list(found)
+    headers: Any = message.headers() or []  # its annotation allows forms that only a producer takes
+    return list(headers)
 
 
 def partition_of(key: bytes, partitions: int) -> int:

@@ -77,8 +77,8 @@ def watch_groups(admin: Admin, kafka: Kafka, seen: ObservedCluster) -> ObservedC
     time.sleep(min(max(0.0, WATCHED_S - passed), WATCHED_S))  # bounded: the clock may have been set meanwhile
     watched_s = max(WATCHED_S, (clock.now_us() - seen.seen_at) // SECOND)
     suspects: dict[str, dict[str, list[int]]] = {name: {} for name in behind}
-    for name, (found, positions) in _looked_at(admin, sorted(behind)).items():
-        if not _settled(found.state.name, len(found.members)):
+    for name, (description, positions) in _looked_at(admin, sorted(behind)).items():
+        if not _settled(description.state.name, len(description.members)):
             continue
         before = seen.groups[name].positions
         for topic, places in behind[name].items():
@@ -102,10 +102,10 @@ def _first_unread(
     Partitions without such a record are left out. Offsets alone do not show it: markers, records of an aborted or open
     transaction, and records that compaction removed all have offsets.
     """
-    found: dict[str, dict[str, dict[int, int]]] = {}
+    unread_since: dict[str, dict[str, dict[int, int]]] = {}
     asked = [(name, topic, places) for name, topics in suspects.items() for topic, places in topics.items()]
     if not asked:
-        return found
+        return unread_since
     deadline = clock.monotonic() + _READING_S
     reader = LogReader(kafka)
     try:
@@ -123,10 +123,10 @@ def _first_unread(
             except LogError:  # we may not read the topic, so nothing is known about it
                 continue
             if firsts:
-                found.setdefault(name, {})[topic] = firsts
+                unread_since.setdefault(name, {})[topic] = firsts
     finally:
         reader.close()
-    return found
+    return unread_since
 
 
 def _offsets(admin: Admin, places: list[TopicPartition], spec: Any) -> dict[tuple[str, int], int]:
@@ -134,8 +134,8 @@ def _offsets(admin: Admin, places: list[TopicPartition], spec: Any) -> dict[tupl
 
     A leader that was just elected does not know them at once. It is asked again for a while.
     """
-    found = _asked_again(admin, places, lambda asked: admin.client.list_offsets(dict.fromkeys(asked, spec)), _ELECTED_S)
-    return {(place.topic, place.partition): int(answer.offset) for place, answer in found.items()}
+    infos = _asked_again(admin, places, lambda asked: admin.client.list_offsets(dict.fromkeys(asked, spec)), _ELECTED_S)
+    return {(place.topic, place.partition): int(answer.offset) for place, answer in infos.items()}
 
 
 def _topics(admin: Admin, names: list[str], existing: Any, dirs: LogDirs) -> dict[str, ObservedTopic]:
@@ -187,15 +187,15 @@ def _groups(admin: Admin, topics: dict[str, ObservedTopic]) -> dict[str, Observe
     names = sorted(group.group_id for group in listed.valid)
     if not names:
         return {}
-    found = {}
+    groups = {}
     for name, (group, everywhere) in _looked_at(admin, names).items():
         positions = {topic: places for topic, places in everywhere.items() if topic in topics}
         owners: Counter[str] = Counter()
         for member in group.members:
             owners.update({tp.topic for tp in member.assignment.topic_partitions if tp.topic in topics})
         if positions or owners:
-            found[name] = ObservedGroup(name, group.state.name, len(group.members), dict(owners), positions)
-    return found
+            groups[name] = ObservedGroup(name, group.state.name, len(group.members), dict(owners), positions)
+    return groups
 
 
 def _looked_at(admin: Admin, names: list[str]) -> dict[str, tuple[Any, dict[str, dict[int, int]]]]:
@@ -207,14 +207,14 @@ def _looked_at(admin: Admin, names: list[str]) -> dict[str, tuple[Any, dict[str,
 
     described = _asked_again(admin, names, admin.client.describe_consumer_groups, _COORDINATED_S)
     offsets = _asked_again(admin, list(described), positions_of, _COORDINATED_S)
-    found: dict[str, tuple[Any, dict[str, dict[int, int]]]] = {}
+    by_group: dict[str, tuple[Any, dict[str, dict[int, int]]]] = {}
     for name, committed in offsets.items():
         positions: dict[str, dict[int, int]] = {}
         for place in committed.topic_partitions:
             if place.offset >= 0:
                 positions.setdefault(place.topic, {})[place.partition] = place.offset
-        found[name] = (described[name], positions)
-    return found
+        by_group[name] = (described[name], positions)
+    return by_group
 
 
 def _asked_again(
@@ -224,13 +224,13 @@ def _asked_again(
 
     A user who may describe the cluster gets the names of all groups, even of groups that it may not describe.
     """
-    found: dict[_Thing, Any] = {}
+    answers: dict[_Thing, Any] = {}
     deadline = clock.monotonic() + patience_s
     while things:
         left = []
         for thing, answer in ask(things).items():
             try:
-                found[thing] = admin.answer(answer)
+                answers[thing] = admin.answer(answer)
             except LogError as error:
                 if error.code == "kafka-denied":
                     continue
@@ -240,4 +240,4 @@ def _asked_again(
         things = left if clock.monotonic() < deadline else []
         if things:
             time.sleep(0.2)
-    return found
+    return answers

@@ -120,8 +120,8 @@ def dump(cluster: ObservedCluster) -> bytes:
     return _adapter().dump_json(cluster)
 
 
-def load(kept: bytes) -> ObservedCluster:
-    return _adapter().validate_json(kept)
+def load(document: bytes) -> ObservedCluster:
+    return _adapter().validate_json(document)
 
 
 @cache

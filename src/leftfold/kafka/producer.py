@@ -439,13 +439,13 @@ def _knock(client: Client, name: str, kafka: Kafka, heard: Heard) -> None:
     """
     for seconds in _KNOCKS_S:
         try:
-            found = client.list_topics(name, timeout=seconds).topics[name]
+            metadata = client.list_topics(name, timeout=seconds).topics[name]
         except KafkaException as error:
             client.poll(0)  # calls `heard` with the errors that arrived meanwhile
             if (refusal := heard.refusal()) is not None:
                 raise refusal from error
         else:
-            if found.error is not None and (refusal := refused(kafka, found.error, topic=name)) is not None:
+            if metadata.error is not None and (refusal := refused(kafka, metadata.error, topic=name)) is not None:
                 raise refusal
             return
 

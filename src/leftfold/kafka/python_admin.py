@@ -61,14 +61,14 @@ def log_dirs(kafka: Kafka, topics: Collection[str] | None = None) -> LogDirs:
     sizes: dict[tuple[str, int], int] = {}
     disks: dict[int, tuple[ObservedDisk, ...]] = {}
     for answer in answers:
-        readable = [found for found in answer["log_dirs"] if found["error_code"] == 0]
+        readable = [directory for directory in answer["log_dirs"] if directory["error_code"] == 0]
         disks[answer["broker"]] = tuple(
-            ObservedDisk(found["log_dir"], found["total_bytes"], found["usable_bytes"])
-            for found in readable
-            if found["total_bytes"] >= 0  # brokers before 3.3 do not report it
+            ObservedDisk(directory["log_dir"], directory["total_bytes"], directory["usable_bytes"])
+            for directory in readable
+            if directory["total_bytes"] >= 0  # brokers before 3.3 do not report it
         )
-        for found in readable:
-            for topic in found["topics"]:
+        for directory in readable:
+            for topic in directory["topics"]:
                 for part in topic["partitions"]:
                     place = (topic["name"], part["partition_index"])
                     sizes[place] = max(sizes.get(place, 0), part["partition_size"])
@@ -103,13 +103,13 @@ class IdempotentProducers:
         try:
             if self._client is None:
                 self._client = python_admin(self._kafka)
-            found = self._client.describe_producers(places)
+            states = self._client.describe_producers(places)
         except KafkaError as error:
             raise_unless_denied(self._kafka, error)
             return {}
         return {
             place.partition: max((1_000 * p.last_timestamp for p in state.active_producers), default=0)
-            for place, state in found.items()
+            for place, state in states.items()
             if all(p.coordinator_epoch < 0 for p in state.active_producers)
         }
 

@@ -98,7 +98,7 @@ class ReceiptLog:
         `since` leaves out documents that were written before that offset. With `only`, reading stops as soon as each of
         these keys has a document, so a document may be older than the key's newest one.
         """
-        found: dict[str, Kept] = {}
+        documents: dict[str, Kept] = {}
         prefix, partition = f"{scope}/", self._partition(scope)
         records = scan(self._kafka, self._topic, [partition], {partition: since} if since else None)
         with closing(records):
@@ -107,12 +107,12 @@ class ReceiptLog:
                 key = name.removeprefix(prefix)
                 if not name.startswith(prefix) or (only is not None and key not in only):
                     continue
-                found.pop(key, None)
+                documents.pop(key, None)
                 if record.value is not None:
-                    found[key] = Kept(record.offset, json.loads(record.value))
-                if only is not None and len(found) == len(only):
+                    documents[key] = Kept(record.offset, json.loads(record.value))
+                if only is not None and len(documents) == len(only):
                     break
-        return found
+        return documents
 
     @cached_property
     def _producer(self) -> Producer:

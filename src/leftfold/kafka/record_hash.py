@@ -20,11 +20,11 @@ _SEED = 42  # Spark's
 def record_hash(offset: int, log_us: int, key: bytes | None, value: bytes | None) -> int:
     """Return the hash as a signed 64-bit number, which is what a column of Spark holds."""
     numbers = (_number(offset, 8), _number(log_us, 8), _number(-1 if key is None else len(key), 4))
-    found = _SEED
+    digest = _SEED
     for part in (*numbers, key, value):
         if part is not None:
-            found = xxhash.xxh64_intdigest(part, found)
-    return found - (1 << 64) if found >> 63 else found
+            digest = xxhash.xxh64_intdigest(part, digest)
+    return digest - (1 << 64) if digest >> 63 else digest
 
 
 def hashes_at(kafka: Kafka, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:

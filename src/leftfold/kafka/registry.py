@@ -55,8 +55,8 @@ class SchemaRegistry:
 
     def schema(self, schema_id: int) -> str | None:
         """Return a schema by its id, from any subject; None if the registry never gave out that id."""
-        found = self._call(lambda: self._client.get_schema(schema_id), missing=None)
-        return None if found is None else found.schema_str
+        registered = self._call(lambda: self._client.get_schema(schema_id), missing=None)
+        return None if registered is None else registered.schema_str
 
     def schemas(self, ids: Collection[int]) -> dict[int, str]:
         """Return the schemas of those ids that the registry knows.
@@ -66,15 +66,15 @@ class SchemaRegistry:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             if len(ids) > _ONE_BY_ONE and (given_out := self._given_out(pool, len(ids))) is not None:
                 ids = given_out.intersection(ids)
-            found = zip(ids, pool.map(self.schema, ids), strict=True)
-            return {schema_id: schema for schema_id, schema in found if schema is not None}
+            pairs = zip(ids, pool.map(self.schema, ids), strict=True)
+            return {schema_id: schema for schema_id, schema in pairs if schema is not None}
 
     def given_out(self) -> frozenset[int]:
         """Return every id that the registry knows, of all subjects."""
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            found = self._given_out(pool, None)
-            assert found is not None
-            return found
+            ids = self._given_out(pool, None)
+            assert ids is not None
+            return ids
 
     def given_out_if_few(self) -> frozenset[int] | None:
         """Return every id that the registry knows; None if there are too many to ask before every batch."""
@@ -99,20 +99,20 @@ class SchemaRegistry:
 
     def _id_of_version(self, subject: str, number: int) -> int | None:
         """Return a version's schema id; None if the version was deleted for good since it was listed."""
-        found: Any = self._call(partial(self._client.get_version, subject, number, deleted=True), missing=None)
-        return None if found is None else int(found.schema_id)
+        version: Any = self._call(partial(self._client.get_version, subject, number, deleted=True), missing=None)
+        return None if version is None else int(version.schema_id)
 
     def id_of(self, subject: str, schema: str) -> int | None:
-        found = self._call(lambda: self._client.lookup_schema(subject, _avro(schema)), missing=None)
-        return None if found is None else found.schema_id
+        registered = self._call(lambda: self._client.lookup_schema(subject, _avro(schema)), missing=None)
+        return None if registered is None else registered.schema_id
 
     def compatibility(self, subject: str | None) -> str | None:
         """Return a subject's own compatibility rule; None if it has none.
 
         With None as subject, it returns the global rule, for subjects without their own.
         """
-        found = self._call(lambda: self._client.get_compatibility(subject), missing=None)
-        return None if found is None else str(found)
+        rule = self._call(lambda: self._client.get_compatibility(subject), missing=None)
+        return None if rule is None else str(rule)
 
     def set_compatibility(self, subject: str, level: str) -> None:
         self._call(lambda: self._client.set_compatibility(subject, level), missing=None)

@@ -137,18 +137,18 @@ class Rejects:
             return []  # records of a compacted topic are never late
         again = self._positions_redriven()
         names: dict[str, str] = {}  # shares one text among all records with the same reason
-        found = {
+        by_position = {
             r.position: Entry(
                 r.position, r.outcome, names.setdefault(r.reason, r.reason), r.log_us, r.position in again
             )
             for r in self._refused(self._names.late if late else self._names.rejects)
         }
-        return [found[position] for position in sorted(found)]
+        return [by_position[position] for position in sorted(by_position)]
 
     def find(self, position: RecordPosition) -> tuple[Refused, bool]:
         """Return everything that is known about one record, and whether it was re-driven."""
-        (found,) = self._found([position]).values()
-        return found, position in self._positions_redriven()
+        (record,) = self._refused_at([position]).values()
+        return record, position in self._positions_redriven()
 
     def decoded(self, value: bytes) -> dict[str, Any] | str:
         """Decode as much of the bytes as possible: the fields, or else text."""
@@ -179,7 +179,7 @@ class Rejects:
             assert record.value is not None, "without a value nothing is accepted"
             return record.key, record.value
 
-        records = self._everything() if positions is None else iter(self._found(positions).values())
+        records = self._everything() if positions is None else iter(self._refused_at(positions).values())
         return self._append(records, original)
 
     def correct(self, events: Mapping[RecordPosition, str]) -> Redriven:
@@ -207,7 +207,7 @@ class Rejects:
             except MISFITS as misfit:  # a number of more than 64 bits
                 return str(misfit)
 
-        return self._append(iter(self._found(events).values()), corrected)
+        return self._append(iter(self._refused_at(events).values()), corrected)
 
     # Reading ---------------------------------------------------------------------------------------------------------
 
@@ -220,10 +220,10 @@ class Rejects:
                     seen.add(record.position)
                     yield record
 
-    def _found(self, positions: Collection[RecordPosition]) -> dict[RecordPosition, Refused]:
+    def _refused_at(self, positions: Collection[RecordPosition]) -> dict[RecordPosition, Refused]:
         topics = (self._names.rejects,) if self._topic.compacted else (self._names.rejects, self._names.late)
-        found = {r.position: r for t in topics for r in self._refused(t) if r.position in positions}
-        if missing := sorted(set(positions) - found.keys()):
+        records = {r.position: r for t in topics for r in self._refused(t) if r.position in positions}
+        if missing := sorted(set(positions) - records.keys()):
             raise LogError(
                 "unknown-position",
                 f"no record of {self._topic.name} was refused at {missing[0]}",
@@ -231,7 +231,7 @@ class Rejects:
                 "has not come to it",
                 fix=f"leftfold rejects list {self._topic.name}",
             )
-        return {position: found[position] for position in sorted(found)}
+        return {position: records[position] for position in sorted(records)}
 
     def _refused(self, topic: str) -> Iterator[Refused]:
         for position, record in self._scan(topic):

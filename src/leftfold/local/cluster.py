@@ -92,13 +92,13 @@ def status(root: Path) -> dict[str, Any]:
 def logs(root: Path, name: str | None = None) -> dict[str, Path]:
     """The log file of each process, or of one."""
     homes = (state_dir(root) / "logs", root / ".leftfold" / "logs")  # the engines' logs; Spark's and our errors
-    found = {path.stem: path for home in homes for path in sorted(home.glob("*.log"))}
+    paths = {path.stem: path for home in homes for path in sorted(home.glob("*.log"))}
     if name is None:
-        return found
-    if name not in found:
-        why = f"there are logs of {', '.join(found)}" if found else "nothing was started yet"
+        return paths
+    if name not in paths:
+        why = f"there are logs of {', '.join(paths)}" if paths else "nothing was started yet"
         raise LocalError("no-such-process", f"there is no log of {name}", why=why, fix="leftfold status")
-    return {name: found[name]}
+    return {name: paths[name]}
 
 
 def reset(root: Path, *, confirm: str, progress: Progress | None = None) -> dict[str, str]:

@@ -29,10 +29,10 @@ def find() -> str:
     if java is None:
         where = f"JAVA_HOME is {home}, and holds no bin/java" if home else "there is no java on the PATH"
         raise LocalError("java-missing", "Java was not found", why=where, fix=_FIX)
-    found = version(java)
-    if found < OLDEST:
+    major = version(java)
+    if major < OLDEST:
         raise LocalError(
-            "java-too-old", f"{java} is Java {found}", why=f"Kafka, Spark and the registry need {OLDEST}", fix=_FIX
+            "java-too-old", f"{java} is Java {major}", why=f"Kafka, Spark and the registry need {OLDEST}", fix=_FIX
         )
     return java
 

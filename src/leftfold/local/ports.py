@@ -50,11 +50,11 @@ def with_workers(ports: Ports, workers: int) -> Ports:
     """The ports with this many Spark workers; 0 means no Spark cluster. Workers that stay keep their ports."""
     if not workers:
         return replace(ports, spark_master=(), spark_workers=())
-    kept = ports.spark_workers[:workers]
-    missing = workers - len(kept)
+    remaining = ports.spark_workers[:workers]
+    missing = workers - len(remaining)
     chosen = choose(2 * missing + 2, but=frozenset(port for mine in of(ports).values() for port in mine))
     new = tuple(zip(chosen[2::2], chosen[3::2], strict=True))
-    return replace(ports, spark_master=ports.spark_master or tuple(chosen[:2]), spark_workers=(*kept, *new))
+    return replace(ports, spark_master=ports.spark_master or tuple(chosen[:2]), spark_workers=(*remaining, *new))
 
 
 def rechosen(endpoints: Endpoints) -> Endpoints:
@@ -63,8 +63,8 @@ def rechosen(endpoints: Endpoints) -> Endpoints:
     lost = {port for name, mine in held.items() if not endpoints.alive(name) for port in mine if not free(port)}
     if not lost:
         return endpoints
-    kept = frozenset(port for mine in held.values() for port in mine)
-    new = dict(zip(sorted(lost), choose(len(lost), but=kept), strict=True))
+    taken = frozenset(port for mine in held.values() for port in mine)
+    new = dict(zip(sorted(lost), choose(len(lost), but=taken), strict=True))
 
     def moved(port: int) -> int:
         return new.get(port, port)

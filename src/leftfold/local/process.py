@@ -41,12 +41,12 @@ def start(argv: Sequence[str], *, mark: str, directory: Path, log: Path, environ
     private.directory(directory)
     if log.exists():
         log.replace(log.with_name(f"{log.name}.1"))
-    kept = {name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ}
+    inherited = {name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ}
     with log.open("ab") as output:
         child = subprocess.Popen(
             argv,
             cwd=directory,
-            env={**kept, **environment, MARK: mark},
+            env={**inherited, **environment, MARK: mark},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -71,7 +71,7 @@ def alive(identity: Identity) -> bool:
 
 def marked(prefix: str) -> dict[Identity, str]:
     """Processes whose mark begins with `prefix`, each with the rest of its mark. Empty on systems without /proc."""
-    found: dict[Identity, str] = {}
+    processes: dict[Identity, str] = {}
     wanted = f"{MARK}={prefix}".encode()
     for entry in _PROC.glob("[0-9]*"):
         try:
@@ -81,8 +81,8 @@ def marked(prefix: str) -> dict[Identity, str]:
         pid = int(entry.name)
         for variable in variables:
             if variable.startswith(wanted) and (started := _started(pid)):
-                found[Identity(pid, started)] = os.fsdecode(variable[len(wanted) :])
-    return found
+                processes[Identity(pid, started)] = os.fsdecode(variable[len(wanted) :])
+    return processes
 
 
 def session(identity: Identity) -> int | None:

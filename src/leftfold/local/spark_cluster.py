@@ -100,8 +100,8 @@ def service(state: Path, endpoints: Endpoints, *, name: str, java_path: str) -> 
 
 def answers(endpoints: Endpoints, name: str) -> bool:
     """Return whether the process does its own work. It serves a web page itself, which gives its status or id."""
-    found = _page(endpoints, name)
-    return found.get("status") == "ALIVE" if name == MASTER else "id" in found
+    page = _page(endpoints, name)
+    return page.get("status") == "ALIVE" if name == MASTER else "id" in page
 
 
 def ready(endpoints: Endpoints, name: str) -> bool:
@@ -124,9 +124,9 @@ def _page(endpoints: Endpoints, name: str) -> dict[str, Any]:
     try:
         link.request("GET", "/json/")
         answer = link.getresponse()
-        found: dict[str, Any] = json.loads(answer.read()) if answer.status == http.HTTPStatus.OK else {}
+        page: dict[str, Any] = json.loads(answer.read()) if answer.status == http.HTTPStatus.OK else {}
     except (OSError, http.client.HTTPException, ValueError):
         return {}
     finally:
         link.close()
-    return found
+    return page

@@ -35,12 +35,12 @@ def compaction_lag_ms(name: str, observed: Observed) -> int:
     A lower value that is already set stays. The result is at least min.compaction.lag.ms, which a user may have set,
     because Kafka refuses less.
     """
-    found = observed.topics.get(name)
-    told = [broker.configs for broker in observed.cluster.brokers] if found is None else [found.configs]
-    prefix = "log.cleaner." if found is None else ""
+    existing = observed.topics.get(name)
+    config_sets = [broker.configs for broker in observed.cluster.brokers] if existing is None else [existing.configs]
+    prefix = "log.cleaner." if existing is None else ""
 
     def values(setting: str) -> list[int]:
-        return [int(configs[prefix + setting]) for configs in told if prefix + setting in configs]
+        return [int(configs[prefix + setting]) for configs in config_sets if prefix + setting in configs]
 
     most = min([*values("max.compaction.lag.ms"), COMPACTED_WITHIN_MS])
     return max([*values("min.compaction.lag.ms"), most])

@@ -61,12 +61,12 @@ def in_sync_for(copies: int) -> int:
     return max(1, copies - 1)
 
 
-def reachable(wanted: int, found: ObservedTopic) -> int:
+def reachable(wanted: int, topic: ObservedTopic) -> int:
     """`wanted`, or the highest value with which one broker that is down stops no writer, if that is lower.
 
     A topic that already has `wanted`, and enough replicas for it, keeps it, even if then all replicas must be in sync.
     A lower value would lose more.
     """
-    if found.configs.get(SETTING) == str(wanted) and wanted <= found.replication:
+    if topic.configs.get(SETTING) == str(wanted) and wanted <= topic.replication:
         return wanted
-    return min(wanted, in_sync_for(found.replication))
+    return min(wanted, in_sync_for(topic.replication))

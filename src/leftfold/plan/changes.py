@@ -74,10 +74,10 @@ class ViewChange:
 
     def __str__(self) -> str:
         if self.verdict == "continues":
-            told = "its build goes on"
+            status = "its build goes on"
             if self.earlier is not None:
-                told = f"build {self.earlier} goes on where it stood, if its checkpoint is still there"
-            return f"{' ' if self.earlier is None else '~'} view    {self.view}   {told}"
+                status = f"build {self.earlier} goes on where it stood, if its checkpoint is still there"
+            return f"{' ' if self.earlier is None else '~'} view    {self.view}   {status}"
         reason = {
             "first": "its first build",
             "new": "a new build",
@@ -115,9 +115,9 @@ def changes_of(builds: Iterable[ObservedBuild], after: Meaning, log: TopicLog | 
     A build's id says whether the build continues. This also works if the build's definition cannot be read.
     """
     mine = sorted((b for b in builds if b.view == after.view), key=lambda b: b.followed, reverse=True)
-    if (kept := next((b for b in mine if BuildId.parse(b.id).fingerprint == after.fingerprint), None)) is not None:
+    if (build := next((b for b in mine if BuildId.parse(b.id).fingerprint == after.fingerprint), None)) is not None:
         same = tuple(FeatureChange(name, "same") for name in after.visible)
-        return ViewChange(after.view, "continues", same, serves="all", earlier=None if kept.followed else kept.id)
+        return ViewChange(after.view, "continues", same, serves="all", earlier=None if build.followed else build.id)
     if not mine:
         return changes(None, after, log)
     remade = None if log is None else log.rebuild(after)
@@ -160,8 +160,8 @@ def _features(before: dict[str, Aspects], after: dict[str, Aspects]) -> Iterator
     left = {name: aspects for name, aspects in before.items() if name not in after}
     for name, aspects in after.items():
         if name in before:
-            found = tuple(_differences(before[name], aspects))
-            yield FeatureChange(name, "changed" if found else "same", found)
+            differences = tuple(_differences(before[name], aspects))
+            yield FeatureChange(name, "changed" if differences else "same", differences)
         elif (was := next((n for n, a in left.items() if not list(_differences(a, aspects))), None)) is not None:
             del left[was]
             yield FeatureChange(name, "renamed", was=was)

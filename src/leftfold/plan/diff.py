@@ -65,16 +65,16 @@ def plan(
     problems: list[LeftfoldError] = check_names(catalog, profile)
     for declared, topic in catalog.topics.items():
         name = profile.topic_name(declared, external=topic.external)
-        found = observed.topics.get(name)
+        actual = observed.topics.get(name)
         if topic.external or profile.topics == "checked":
-            problems += _check_foreign(topic, name, profile, found)
-        elif found is None:
+            problems += _check_foreign(topic, name, profile, actual)
+        elif actual is None:
             replicas = _replication(topic, profile)
             problems += _check_replication(name, replicas, profile, len(observed.cluster.brokers), topic.source)
             steps.append(_create(topic, name, profile, observed))
         else:
-            problems += _check_partitions(topic, name, found)
-            steps += _configure(name, _configs(topic, name, profile, observed), found)
+            problems += _check_partitions(topic, name, actual)
+            steps += _configure(name, _configs(topic, name, profile, observed), actual)
     for companion in companions(catalog, profile, observed):
         companion_steps, companion_problems = _companion(companion, profile, observed)
         steps += companion_steps
@@ -86,11 +86,11 @@ def plan(
             steps += subject_steps
             problems += subject_problems
     for name in delete:
-        found = observed.topics.get(name)
-        problems += _check_deletion(name, catalog, profile, found)
-        if found is not None:
+        actual = observed.topics.get(name)
+        problems += _check_deletion(name, catalog, profile, actual)
+        if actual is not None:
             readers = tuple(sorted(g.name for g in observed.cluster.groups.values() if name in g.positions))
-            steps.append(DeleteTopic(name, found.id, found.records, readers))
+            steps.append(DeleteTopic(name, actual.id, actual.records, readers))
     steps += abandoned(catalog, profile, observed)
     problems += _check_limits(steps, observed, asked.constants)
     sizing = None
@@ -125,14 +125,14 @@ def _changes(catalog: Catalog, profile: Profile, observed: Observed, sizing: Siz
             yield changes_of(observed.builds, view.definition, log)
 
 
-def _check_deletion(name: str, catalog: Catalog, profile: Profile, found: ObservedTopic | None) -> list[LeftfoldError]:
+def _check_deletion(name: str, catalog: Catalog, profile: Profile, actual: ObservedTopic | None) -> list[LeftfoldError]:
     ours = {profile.topic_name(n, external=t.external): t.source for n, t in catalog.topics.items()}
-    kept = {profile.topic_name(n) for n in companions_of(catalog)}
-    if found is None:
+    companion_names = {profile.topic_name(n) for n in companions_of(catalog)}
+    if actual is None:
         what, why, fix = "does not exist", "there is nothing to delete", "leave it out"
     elif name in ours:
         what, why, fix = "is declared", "apply would make it again", "take its declaration out first"
-    elif name in kept:
+    elif name in companion_names:
         what, why = "belongs to what is declared", "Leftfold keeps its own records there"
         fix = "take the declaration that it belongs to out first"
     elif profile.topics == "checked":
@@ -146,16 +146,16 @@ def _check_deletion(name: str, catalog: Catalog, profile: Profile, found: Observ
 
 
 def _companion(wanted: Companion, profile: Profile, observed: Observed) -> tuple[list[Step], list[LeftfoldError]]:
-    found = observed.topics.get(wanted.name)
+    actual = observed.topics.get(wanted.name)
     if profile.topics == "checked":
-        return [], check_owned_by_others(wanted, profile, found)
-    if found is None:
+        return [], check_owned_by_others(wanted, profile, actual)
+    if actual is None:
         configs = tuple(sorted(wanted.configs.items()))
         step = CreateTopic(wanted.name, wanted.partitions, wanted.replication, configs, wanted.kept, "broker")
         return [step], _check_replication(
             wanted.name, wanted.replication, profile, len(observed.cluster.brokers), wanted.source
         )
-    return _configure(wanted.name, wanted.configs, found), []  # any number of partitions is fine
+    return _configure(wanted.name, wanted.configs, actual), []  # any number of partitions is fine
 
 
 def _subject(topic: Topic[Any], name: str, observed: Observed) -> tuple[list[Step], list[LeftfoldError]]:
@@ -185,28 +185,28 @@ def _replication(topic: Topic[Any], profile: Profile) -> int:
 def _configs(topic: Topic[Any], name: str, profile: Profile, observed: Observed) -> dict[str, str]:
     # If a table is down for longer than tombstones are kept, it misses a deletion for good. Kafka's default is a day.
     tombstones = {"delete.retention.ms": str(7 * 86_400_000)}
-    kept = tombstones if topic.retention is None else {"retention.ms": str(topic.retention // 1_000)}
+    retention = tombstones if topic.retention is None else {"retention.ms": str(topic.retention // 1_000)}
     if topic.compacted and marked(topic.event):
-        kept["max.compaction.lag.ms"] = str(compaction_lag_ms(name, observed))
+        retention["max.compaction.lag.ms"] = str(compaction_lag_ms(name, observed))
     return {
         "cleanup.policy": "compact" if topic.compacted else "delete",
         "message.timestamp.type": _STAMPED[topic.log_time],
         in_force.SETTING: str(in_force.in_sync_for(_replication(topic, profile))),
-        **kept,
+        **retention,
         "unclean.leader.election.enable": "false",
     }
 
 
 def _create(topic: Topic[Any], name: str, profile: Profile, observed: Observed) -> CreateTopic:
     configs = tuple(sorted(_configs(topic, name, profile, observed).items()))
-    kept = "compacted" if topic.retention is None else f"kept {text(topic.retention)}"
-    kept += ", archived" if topic.archive else ""
-    return CreateTopic(name, topic.partitions, _replication(topic, profile), configs, kept, topic.log_time)
+    retention = "compacted" if topic.retention is None else f"kept {text(topic.retention)}"
+    retention += ", archived" if topic.archive else ""
+    return CreateTopic(name, topic.partitions, _replication(topic, profile), configs, retention, topic.log_time)
 
 
-def _configure(name: str, wanted: dict[str, str], found: ObservedTopic) -> list[Step]:
-    possible = {**wanted, in_force.SETTING: str(in_force.reachable(int(wanted[in_force.SETTING]), found))}
-    changes = tuple((k, found.configs.get(k, "?"), v) for k, v in possible.items() if found.configs.get(k) != v)
+def _configure(name: str, wanted: dict[str, str], actual: ObservedTopic) -> list[Step]:
+    possible = {**wanted, in_force.SETTING: str(in_force.reachable(int(wanted[in_force.SETTING]), actual))}
+    changes = tuple((k, actual.configs.get(k, "?"), v) for k, v in possible.items() if actual.configs.get(k) != v)
     return [ConfigureTopic(name, changes)] if changes else []
 
 
@@ -226,28 +226,28 @@ def _check_replication(
     ]
 
 
-def _check_partitions(topic: Topic[Any], name: str, found: ObservedTopic) -> list[LeftfoldError]:
-    if found.partitions == topic.partitions:
+def _check_partitions(topic: Topic[Any], name: str, actual: ObservedTopic) -> list[LeftfoldError]:
+    if actual.partitions == topic.partitions:
         return []
-    shrink = topic.partitions < found.partitions
+    shrink = topic.partitions < actual.partitions
     return [
         LogError(
             "topic-cannot-shrink" if shrink else "topic-cannot-grow",
-            f"{name} has {found.partitions} partitions, the declaration says {topic.partitions}",
+            f"{name} has {actual.partitions} partitions, the declaration says {topic.partitions}",
             why="Kafka cannot remove partitions"
             if shrink
             else "a key's partition depends on their number: its old and new records would lie in two partitions, "
             "without an order between them",
-            fix=f"declare partitions={found.partitions}, or a new topic with partitions={topic.partitions} and "
+            fix=f"declare partitions={actual.partitions}, or a new topic with partitions={topic.partitions} and "
             f"log_time='header', and copy it there: leftfold replay {topic.name} --into NEW --follow",
             source=topic.source,
         )
     ]
 
 
-def _check_foreign(topic: Topic[Any], name: str, profile: Profile, found: ObservedTopic | None) -> list[LeftfoldError]:
+def _check_foreign(topic: Topic[Any], name: str, profile: Profile, actual: ObservedTopic | None) -> list[LeftfoldError]:
     owner = "it is external" if topic.external else f'profile {profile.name} has topics = "checked"'
-    if found is None:
+    if actual is None:
         return [
             LogError(
                 "topic-missing",
@@ -257,12 +257,12 @@ def _check_foreign(topic: Topic[Any], name: str, profile: Profile, found: Observ
                 source=topic.source,
             )
         ]
-    return [*_check_stamps(topic, name, owner, found), *_check_compaction(topic, name, owner, found)]
+    return [*_check_stamps(topic, name, owner, actual), *_check_compaction(topic, name, owner, actual)]
 
 
-def _check_stamps(topic: Topic[Any], name: str, owner: str, found: ObservedTopic) -> list[LeftfoldError]:
+def _check_stamps(topic: Topic[Any], name: str, owner: str, actual: ObservedTopic) -> list[LeftfoldError]:
     wanted = _STAMPED[topic.log_time]
-    if found.configs.get("message.timestamp.type") == wanted:
+    if actual.configs.get("message.timestamp.type") == wanted:
         return []
     real = "broker" if topic.log_time == "producer" else "producer"
     return [
@@ -276,8 +276,8 @@ def _check_stamps(topic: Topic[Any], name: str, owner: str, found: ObservedTopic
     ]
 
 
-def _check_compaction(topic: Topic[Any], name: str, owner: str, found: ObservedTopic) -> list[LeftfoldError]:
-    policy = found.configs.get("cleanup.policy", "delete")
+def _check_compaction(topic: Topic[Any], name: str, owner: str, actual: ObservedTopic) -> list[LeftfoldError]:
+    policy = actual.configs.get("cleanup.policy", "delete")
     compacted = "compact" in policy.split(",")
     if compacted == topic.compacted:
         return []
@@ -336,7 +336,7 @@ class PlanOptions:
         known = {}
         for declared, topic in catalog.topics.items():
             name = profile.topic_name(declared, external=topic.external)
-            given = Given(
+            inputs = Given(
                 rate=self.rates.get(declared),
                 record_bytes=self.sizes.get(declared),
                 keys=self.keys.get(declared),
@@ -344,7 +344,7 @@ class PlanOptions:
                 consumer_rate=self.consumer_rate,
                 brokers=len(observed.cluster.brokers),
             )
-            known[declared] = Known(observed.samples.get(name), observed.topics.get(name), given)
+            known[declared] = Known(observed.samples.get(name), observed.topics.get(name), inputs)
         return size_catalog(catalog, known, self.constants, keys=self.keys, namespace=profile.namespace)
 
 
@@ -359,11 +359,11 @@ def wanted_topics(catalog: Catalog, profile: Profile, *, brokers: int | None = N
     highest declared replication.
     """
     managed = profile.model_copy(update={"topics": "managed"})
-    made = plan(catalog, managed, _nothing_there(catalog, profile, brokers))
-    for problem in made.problems:
+    first_plan = plan(catalog, managed, _nothing_there(catalog, profile, brokers))
+    for problem in first_plan.problems:
         if problem.code != "topic-missing":  # an external topic may be missing here
             raise problem
-    return tuple(step for step in made.steps if isinstance(step, CreateTopic))
+    return tuple(step for step in first_plan.steps if isinstance(step, CreateTopic))
 
 
 def _nothing_there(catalog: Catalog, profile: Profile, brokers: int | None) -> Observed:

@@ -74,18 +74,18 @@ class TopicLog:
     archived: frozenset[str] = frozenset()  # declared topics with archive=True
 
     def rebuild(self, definition: Definition | Latest) -> RebuildEstimate:
-        found = {o.topic: self.cluster.topics.get(self.names.get(o.topic, o.topic)) for o in definition.origins}
-        records = sum(topic.records for topic in found.values() if topic is not None)
+        topics = {o.topic: self.cluster.topics.get(self.names.get(o.topic, o.topic)) for o in definition.origins}
+        records = sum(topic.records for topic in topics.values() if topic is not None)
         rate = self.records_per_s
         back = value_reach(definition)
         return RebuildEstimate(
             back,
             records,
             None if rate is None else records / rate,
-            tuple(self._told(name, _history(name, topic, definition, back)) for name, topic in found.items()),
+            tuple(self._with_archive(name, _history(name, topic, definition, back)) for name, topic in topics.items()),
         )
 
-    def _told(self, name: str, history: History) -> History:
+    def _with_archive(self, name: str, history: History) -> History:
         """Mention the archive if the history of an archived topic is not complete.
 
         A stream cannot read what the log lacks, but the archive may have it.
@@ -115,14 +115,14 @@ def _history(name: str, topic: ObservedTopic | None, definition: Definition | La
 def _retained(name: str, topic: ObservedTopic, needed: int | None, deleted: str) -> History:
     if needed is None:
         return History(name, "incomplete", f"{deleted}, and it has a feature of everything that ever happened")
-    kept = topic.configs.get("retention.ms", "")
+    retention_ms = topic.configs.get("retention.ms", "")
     if topic.configs.get("retention.bytes", _FOR_EVER) != _FOR_EVER:
         return History(name, "unknown", f"{deleted}, and retention.bytes deletes by size, whatever the time")
-    if not kept.lstrip("-").isdigit():
+    if not retention_ms.lstrip("-").isdigit():
         return History(name, "unknown", f"{deleted}, and how long it keeps records was not seen")
-    if kept == _FOR_EVER:
+    if retention_ms == _FOR_EVER:
         return History(name, "unknown", f"{deleted} although it is kept for ever: somebody did that")
-    retention = int(kept) * 1_000
+    retention = int(retention_ms) * 1_000
     if retention < needed:
         short = f"{deleted}: kept {span(retention)}, needed {span(needed)}"
         return History(name, "incomplete", f"{short}; windows are too small until they have filled again")

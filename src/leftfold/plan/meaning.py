@@ -125,8 +125,8 @@ def _held(feature: Windowed, before: Definition, after: Definition) -> bool:
 
 def _row_kept(definition: Definition) -> float:
     """The shortest time in µs for which a row is kept after the last event of its entity."""
-    kept = [f.ttl or _FOR_EVER for f in definition.windowed if f.window is None]
-    return max([*kept, definition.longest_window])
+    ttls = [f.ttl or _FOR_EVER for f in definition.windowed if f.window is None]
+    return max([*ttls, definition.longest_window])
 
 
 # Aspects ----------------------------------------------------------------------------------------------------------
@@ -193,11 +193,11 @@ def in_words(aspects: Aspects) -> str:
         return f"({aspects['formula'].words})"
     if "aggregate" not in aspects:
         return aspects["field"].words
-    told = [] if aspects["field"].data is None else [aspects["field"].words]
-    told.append(aspects["window"].words)
+    arguments = [] if aspects["field"].data is None else [aspects["field"].words]
+    arguments.append(aspects["window"].words)
     if aspects["where"].data is not None:
-        told.append(f"where {aspects['where'].words}")
-    return f"{aspects['aggregate'].words}({', '.join(told)})"
+        arguments.append(f"where {aspects['where'].words}")
+    return f"{aspects['aggregate'].words}({', '.join(arguments)})"
 
 
 def _field(name: str, kind: Kind, *, repeated: bool = False) -> Aspect:

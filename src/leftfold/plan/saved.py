@@ -78,8 +78,8 @@ def load(path: Path, observed: Observed, *, project: str, profile: str) -> Plan:
         step = _step(entry)
         if step.done(observed):
             continue
-        if (found := step.basis(observed)) != entry["rests_on"]:
-            raise _drifted(path, f"{step}: {_told(entry['rests_on'], found)}")
+        if (basis := step.basis(observed)) != entry["rests_on"]:
+            raise _drifted(path, f"{step}: {_difference(entry['rests_on'], basis)}")
         steps.append(step)
     return Plan(tuple(steps), ())
 
@@ -113,7 +113,7 @@ def _frozen(value: Any) -> Any:
     return tuple(_frozen(v) for v in value) if isinstance(value, list) else value
 
 
-def _told(then: Basis, now: Basis) -> str:
+def _difference(then: Basis, now: Basis) -> str:
     if then is None or now is None:
         return "it is there already, and not as planned" if then is None else "it is gone"
     return ", ".join(f"{k} was {then.get(k)}, is {now.get(k)}" for k in {**then, **now} if then.get(k) != now.get(k))

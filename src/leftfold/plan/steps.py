@@ -45,8 +45,8 @@ class CreateTopic:
         return f"leftfold apply --delete {self.name}, with the records it has by then"
 
     def done(self, observed: Observed) -> bool:
-        found = observed.topics.get(self.name)
-        return found is not None and found.partitions == self.partitions and _has(found.configs, dict(self.configs))
+        topic = observed.topics.get(self.name)
+        return topic is not None and topic.partitions == self.partitions and _has(topic.configs, dict(self.configs))
 
     def basis(self, observed: Observed) -> Basis:
         return _topic_basis(self.name, observed, dict(self.configs))
@@ -88,8 +88,8 @@ class ConfigureTopic:
         return f"set it back: {back}" + ("; what was deleted stays deleted" if self.danger else "")
 
     def done(self, observed: Observed) -> bool:
-        found = observed.topics.get(self.name)
-        return found is not None and _has(found.configs, {k: new for k, _, new in self.changes})
+        topic = observed.topics.get(self.name)
+        return topic is not None and _has(topic.configs, {k: new for k, _, new in self.changes})
 
     def basis(self, observed: Observed) -> Basis:
         return _topic_basis(self.name, observed, {k: new for k, _, new in self.changes})
@@ -154,12 +154,12 @@ class SetCompatibility:
         return f"set the subject's compatibility back to {self.before or 'none of its own'}"
 
     def done(self, observed: Observed) -> bool:
-        found = observed.subjects.get(self.subject)
-        return found is not None and found.compatibility == self.level
+        subject = observed.subjects.get(self.subject)
+        return subject is not None and subject.compatibility == self.level
 
     def basis(self, observed: Observed) -> Basis:
-        found = observed.subjects.get(self.subject)
-        return None if found is None else {"compatibility": found.compatibility}
+        subject = observed.subjects.get(self.subject)
+        return None if subject is None else {"compatibility": subject.compatibility}
 
     def apply(self, admin: Admin, registry: SchemaRegistry) -> None:
         registry.set_compatibility(self.subject, self.level)
@@ -184,14 +184,14 @@ class RegisterSchema:
         return "declare the event as it was: the older version is used again; the new one stays registered"
 
     def done(self, observed: Observed) -> bool:
-        found = observed.subjects.get(self.subject)
-        return found is not None and found.registered
+        subject = observed.subjects.get(self.subject)
+        return subject is not None and subject.registered
 
     def basis(self, observed: Observed) -> Basis:
-        found = observed.subjects.get(self.subject)
-        if found is None:
+        subject = observed.subjects.get(self.subject)
+        if subject is None:
             return None
-        return {"registered": found.registered, "acceptable": found.accepted, "versions": len(found.versions)}
+        return {"registered": subject.registered, "acceptable": subject.accepted, "versions": len(subject.versions)}
 
     def apply(self, admin: Admin, registry: SchemaRegistry) -> None:
         registry.register(self.subject, self.schema)
@@ -223,8 +223,8 @@ class RemoveBuild:
         return self.basis(observed) is None
 
     def basis(self, observed: Observed) -> Basis:
-        found = [b for b in observed.stored if (b.view, b.id) == (self.view, self.build)]
-        return {"role": found[0].role} if found else None
+        builds = [b for b in observed.stored if (b.view, b.id) == (self.view, self.build)]
+        return {"role": builds[0].role} if builds else None
 
 
 Step = CreateTopic | ConfigureTopic | DeleteTopic | SetCompatibility | RegisterSchema | RemoveBuild
@@ -293,8 +293,8 @@ def _has(configs: dict[str, str], wanted: dict[str, str]) -> bool:
 
 def _topic_basis(name: str, observed: Observed, configs: dict[str, str]) -> Basis:
     """The facts that a step on a topic rests on. If they change between plan and apply, the plan no longer fits."""
-    found = observed.topics.get(name)
-    if found is None:
+    topic = observed.topics.get(name)
+    if topic is None:
         return None
-    settings = {k: found.configs.get(k) for k in sorted(configs)}
-    return {"id": found.id, "partitions": found.partitions, "replicas": found.replication, **settings}
+    settings = {k: topic.configs.get(k) for k in sorted(configs)}
+    return {"id": topic.id, "partitions": topic.partitions, "replicas": topic.replication, **settings}

@@ -99,26 +99,26 @@ def _of_topic(topic: Topic[Any], profile: Profile, observed: Observed) -> Iterat
     Each has one partition: at worst it gets a few records in a hundred. They are written in bulk, and one user at a
     time reads them.
     """
-    found = observed.topics.get(profile.topic_name(topic.name, external=topic.external))
-    largest = int(found.configs.get("max.message.bytes", _LARGEST_RECORD)) if found else _LARGEST_RECORD
+    actual = observed.topics.get(profile.topic_name(topic.name, external=topic.external))
+    largest = int(actual.configs.get("max.message.bytes", _LARGEST_RECORD)) if actual else _LARGEST_RECORD
     room = ("max.message.bytes", str(largest + _ROOM_FOR_HEADERS))
-    kept = max(topic.retention or 0, _KEPT_AT_LEAST)
+    retention = max(topic.retention or 0, _KEPT_AT_LEAST)
     replicas = _capped(topic.replication, profile)
     # Records are keyed by source position and compacted, so a batch that runs again leaves one record. To Kafka, a
     # reject without a value is a tombstone. It must stay as long as the others, hence the equal delete.retention.ms.
     positions = (
         ("cleanup.policy", "compact,delete"),
-        ("delete.retention.ms", str(kept // 1_000)),
+        ("delete.retention.ms", str(retention // 1_000)),
         room,
-        ("retention.ms", str(kept // 1_000)),
+        ("retention.ms", str(retention // 1_000)),
     )
     # Every later build needs the re-driven records.
     for_ever = (("cleanup.policy", "delete"), room, ("retention.bytes", "-1"), ("retention.ms", "-1"))
     if not topic.compacted:
         name = profile.topic_name(late_topic(topic.name))
-        yield Companion(name, 1, replicas, f"kept {text(kept)}", positions, topic.source)
+        yield Companion(name, 1, replicas, f"kept {text(retention)}", positions, topic.source)
     name = profile.topic_name(rejects_topic(topic.name))
-    yield Companion(name, 1, replicas, f"kept {text(kept)}", positions, topic.source)
+    yield Companion(name, 1, replicas, f"kept {text(retention)}", positions, topic.source)
     if not topic.compacted:
         name = profile.topic_name(redrive_topic(topic.name))
         yield Companion(name, 1, replicas, "kept for ever", for_ever, topic.source)
@@ -157,11 +157,11 @@ def _metric(name: str) -> str:
     return name.replace(".", "_")
 
 
-def check_owned_by_others(wanted: Companion, profile: Profile, found: ObservedTopic | None) -> list[LeftfoldError]:
+def check_owned_by_others(wanted: Companion, profile: Profile, actual: ObservedTopic | None) -> list[LeftfoldError]:
     """Return errors that say what the owner of a topic has to do, under topics = "checked"."""
     why = f'profile {profile.name} has topics = "checked", so Leftfold does not'
     partitions = f"{wanted.partitions} partition{'' if wanted.partitions == 1 else 's'}"
-    if found is None:
+    if actual is None:
         settings = ", ".join(f"{k}={v}" for k, v in wanted.configs.items())
         return [
             LogError(
@@ -173,7 +173,7 @@ def check_owned_by_others(wanted: Companion, profile: Profile, found: ObservedTo
             )
         ]
     cleaned = dict(wanted.settings)["cleanup.policy"]
-    policy = found.configs.get("cleanup.policy", "delete")
+    policy = actual.configs.get("cleanup.policy", "delete")
     if set(policy.split(",")) == set(cleaned.split(",")):
         return []
     return [

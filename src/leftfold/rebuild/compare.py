@@ -20,11 +20,11 @@ from leftfold.fold.compute import compute
 from leftfold.fold.definition import Definition
 from leftfold.fold.expressions import from_micros
 from leftfold.fold.reach import needed_since, value_reach
+from leftfold.offsets import Offsets
 from leftfold.run import redrive
 from leftfold.run.deployment import Deployment
 from leftfold.spark.history.differences import Differences, differences, features_of, table_at
 from leftfold.spark.history.records import starts_since
-from leftfold.spark.source import Offsets
 from leftfold.spark.views.tiles import TilesJob
 from leftfold.store.layout import definition_in
 from leftfold.store.standings import Standings
@@ -84,21 +84,21 @@ class Comparing:
     def run(self, session: SparkSession) -> Comparison:
         now = clock.now_us()
         at = now if self._options.at is None else self._options.at
-        found = self._standings.of(self._declared.name)
+        builds = self._standings.of(self._declared.name)
         if self._options.against is not None:
-            return self._with_table(session, self._options.against, found.staged or found.followed, at)
-        if found.staged is None or found.followed is None:
+            return self._with_table(session, self._options.against, builds.staged or builds.followed, at)
+        if builds.staged is None or builds.followed is None:
             raise RunError(
                 "nothing-to-compare",
-                f"{self._declared.name} has no two builds: readers follow {found.followed or 'none'}, "
-                f"staged is {found.staged or 'none'}",
+                f"{self._declared.name} has no two builds: readers follow {builds.followed or 'none'}, "
+                f"staged is {builds.staged or 'none'}",
                 why="a staged build is compared with the one that readers follow",
                 fix=f"leftfold rebuild {self._declared.name} makes a build of the definition as it is declared now",
             )
-        left, right = self._definition(found.followed), self._definition(found.staged)
+        left, right = self._definition(builds.followed), self._definition(builds.staged)
         ends = {**self._ends(left), **self._ends(right)}
         common = [name for name in left.visible if name in right.visible]
-        made = differences(
+        difference = differences(
             self._features(session, left, ends, at),
             self._features(session, right, ends, at),
             common,
@@ -108,11 +108,11 @@ class Comparing:
         )
         return Comparison(
             self._declared.name,
-            found.followed,
-            found.staged,
+            builds.followed,
+            builds.staged,
             at,
             ends,
-            made,
+            difference,
             tuple(name for name in left.visible if name not in common),
             tuple(name for name in right.visible if name not in common),
         )
@@ -130,7 +130,7 @@ class Comparing:
                 why=f"it has {', '.join(theirs.columns[1:]) or 'no column beside the keys'}",
                 fix="name columns that are called otherwise: --key FEATURE=COLUMN",
             )
-        made = differences(
+        difference = differences(
             self._features(session, mine, ends, at),
             theirs,
             common,
@@ -144,7 +144,7 @@ class Comparing:
             table,
             at,
             ends,
-            made,
+            difference,
             tuple(name for name in mine.visible if name not in common),
             tuple(name for name in theirs.columns[1:] if name not in common),
         )

@@ -17,10 +17,11 @@ from leftfold.fold.definition import Definition
 from leftfold.fold.latest import Latest
 from leftfold.fold.tiles import floor
 from leftfold.kafka.admin import Admin
+from leftfold.offsets import Offsets, later
 from leftfold.run import watermark
-from leftfold.spark.cutover import FrozenHistory, later
+from leftfold.spark.cutover import FrozenHistory
 from leftfold.spark.history.records import starts_since
-from leftfold.spark.source import Offsets, Source
+from leftfold.spark.source import Source
 
 if TYPE_CHECKING:
     from leftfold.spark.session import SparkSession
@@ -92,18 +93,18 @@ def still_there(session: SparkSession, admin: Admin, source: Source, frozen: Fro
     logged = {t: admin.start_offsets(t, n) for t, n in zip(source.topics, source.partitions, strict=True)}
     return all(
         first <= wanted[topic].get(p, first)
-        for wanted, found in ((frozen.firsts, firsts), (frozen.starts, logged))
+        for wanted, available in ((frozen.firsts, firsts), (frozen.starts, logged))
         for topic in wanted
-        for p, first in found[topic].items()
+        for p, first in available[topic].items()
     )
 
 
-def _starts(found: dict[int, int], firsts: dict[int, int], ends: dict[int, int]) -> dict[int, int]:
+def _starts(wanted: dict[int, int], firsts: dict[int, int], ends: dict[int, int]) -> dict[int, int]:
     """Return the offsets at which the stream starts.
 
     The stream reads at least one offset of each partition that has one: its first batch completes the build.
     """
-    return {p: max(firsts.get(p, 0), min(found[p], end - 1)) for p, end in ends.items()}
+    return {p: max(firsts.get(p, 0), min(wanted[p], end - 1)) for p, end in ends.items()}
 
 
 def check_stream(wanted: Offsets, logged: Offsets) -> None:

@@ -25,50 +25,50 @@ def behind(staged: Iterable[LedgerRow], followed: Iterable[LedgerRow]) -> int:
 
 def promote(view: str, standings: Standings, *, keep: int, most_behind: int = BEHIND) -> Standing:
     """Move readers to the staged build. It may lag the build that they follow by at most `most_behind` records."""
-    found = standings.of(view)
-    if found.staged is None:
+    builds = standings.of(view)
+    if builds.staged is None:
         raise RunError(
             "nothing-staged",
             f"{view} has no build that waits to be promoted",
-            why=f"readers follow {found.followed}" if found.followed else "it has no build at all",
+            why=f"readers follow {builds.followed}" if builds.followed else "it has no build at all",
             fix=f"leftfold rebuild {view} makes one of the definition as it is declared now",
         )
-    waiting = standings.waiting_for(view, found.staged)
+    waiting = standings.waiting_for(view, builds.staged)
     if waiting is None:
         lacks = behind(
-            standings.position(view, found.staged)[1],
-            standings.position(view, found.followed)[1] if found.followed else (),
+            standings.position(view, builds.staged)[1],
+            standings.position(view, builds.followed)[1] if builds.followed else (),
         )
-        waiting = f"it is {lacks:,} records behind {found.followed}" if lacks > most_behind else None
+        waiting = f"it is {lacks:,} records behind {builds.followed}" if lacks > most_behind else None
     if waiting is not None:
         raise RunError(
             "not-caught-up",
-            f"{found.staged}, which is staged for {view}, has not caught up",
+            f"{builds.staged}, which is staged for {view}, has not caught up",
             why=f"{waiting}: readers would go back in time",
-            state=f"readers follow {found.followed}" if found.followed else "readers follow no build",
+            state=f"readers follow {builds.followed}" if builds.followed else "readers follow no build",
             fix=f"leftfold rebuild {view} goes on with it; leftfold promote {view} --behind N takes it as it is",
         )
-    return standings.promote(found, keep=keep)
+    return standings.promote(builds, keep=keep)
 
 
 def roll_back(view: str, standings: Standings) -> Standing:
     """Move readers back to the build that they left at the last promote, if it is still kept."""
-    found = standings.of(view)
-    kept = found.previous
-    if kept is None or kept.until < clock.now_us():
+    builds = standings.of(view)
+    previous = builds.previous
+    if previous is None or previous.until < clock.now_us():
         why = (
-            f"{kept.build} was kept until {from_micros(kept.until):%Y-%m-%d %H:%M} UTC"
-            if kept
+            f"{previous.build} was kept until {from_micros(previous.until):%Y-%m-%d %H:%M} UTC"
+            if previous
             else "no promote has moved readers since, or they went back already"
         )
         raise RunError(
             "nothing-kept",
             f"{view} has no build to go back to",
             why=why,
-            state=f"readers follow {found.followed}" if found.followed else "readers follow no build",
+            state=f"readers follow {builds.followed}" if builds.followed else "readers follow no build",
             fix=f"declare the view as it was, and leftfold rebuild {view}",
         )
-    return standings.roll_back(found)
+    return standings.roll_back(builds)
 
 
 def _reached(ledger: Iterable[LedgerRow]) -> dict[tuple[str, int], int]:

@@ -100,7 +100,7 @@ class Rebuild:
                 held.callback(close_changelogs)
             view.prepare(session)
             held.enter_context(only_runner(self._locks, build_lock(view)))
-            if self._made(session, look):
+            if self._make_checkpoint(session, look):
                 crew = held.enter_context(Crew(session, self._stop, until_caught_up=self._options.until_caught_up))
                 crew.take(view)
                 crew.watch(lambda: look(self.progress))
@@ -108,12 +108,12 @@ class Rebuild:
 
     # The build -------------------------------------------------------------------------------------------------
 
-    def _made(self, session: SparkSession, look: Callable[[Progress], None]) -> bool:
+    def _make_checkpoint(self, session: SparkSession, look: Callable[[Progress], None]) -> bool:
         """Make sure that there is a checkpoint to continue from. Return False if that was stopped."""
-        view, found = self.view, standing(session, self.view.checkpoint)
+        view, state = self.view, standing(session, self.view.checkpoint)
         builds = self._standings.of(view.name)
         self._refuse_known(builds, view.definition.fingerprint)
-        mine = None if found is None else str(BuildId.of(view.definition.fingerprint, found.id))
+        mine = None if state is None else str(BuildId.of(view.definition.fingerprint, state.id))
         if mine is not None and mine == builds.staged and not self._options.again:
             return True
         if not can_be_cut(view.definition):
@@ -137,11 +137,11 @@ class Rebuild:
                 why="a build is a definition and what it was made of; the same again would share its checkpoint",
                 fix=f"declare it otherwise first; leftfold run --fresh {self.view.name} reads the log again as it is",
             )
-        kept = builds.previous
-        if kept is not None and kept.until > clock.now_us() and BuildId.parse(kept.build).fingerprint == fingerprint:
+        prior = builds.previous
+        if prior is not None and prior.until > clock.now_us() and BuildId.parse(prior.build).fingerprint == fingerprint:
             raise RunError(
                 "rebuild-kept",
-                f"{kept.build}, which readers of {self.view.name} have left, has this definition and is still kept",
+                f"{prior.build}, which readers of {self.view.name} have left, has this definition and is still kept",
                 why="it can take them back as it is, and a rebuild would share its checkpoint",
                 fix=f"leftfold rollback {self.view.name}",
             )

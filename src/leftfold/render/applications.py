@@ -29,10 +29,10 @@ def applications(project: str, catalog: Catalog, groups: Sequence[tuple[str, Seq
     _check_groups([name for name, _ in asked], grouped)
     left = [name for name in catalog.views if name not in grouped]
     named = [*asked, *_together(catalog, left)]
-    made = [Application(label_name(f"{project}-{name}"), tuple(views)) for name, views in named]
-    _check_names(made)
+    apps = [Application(label_name(f"{project}-{name}"), tuple(views)) for name, views in named]
+    _check_names(apps)
     _check_topics(catalog, named)
-    return made
+    return apps
 
 
 def _together(catalog: Catalog, views: Iterable[str]) -> list[tuple[str, list[str]]]:
@@ -49,8 +49,8 @@ def _together(catalog: Catalog, views: Iterable[str]) -> list[tuple[str, list[st
         sets = [*(one for one in sets if one not in met), joined]
     first = [(next(t for t in catalog.topics if t in topics), names) for topics, names in sets]
     order = list(catalog.views)
-    made = [(topic, sorted(names, key=order.index)) for topic, names in first]
-    return sorted(made, key=lambda one: order.index(one[1][0]))
+    groups = [(topic, sorted(names, key=order.index)) for topic, names in first]
+    return sorted(groups, key=lambda one: order.index(one[1][0]))
 
 
 def _topics(catalog: Catalog, view: str) -> list[str]:
@@ -87,9 +87,9 @@ def _check_topics(catalog: Catalog, named: Iterable[tuple[str, Sequence[str]]]) 
                     )
 
 
-def _check_names(made: Sequence[Application]) -> None:
-    names = [one.name for one in made]
-    for one in made:
+def _check_names(apps: Sequence[Application]) -> None:
+    names = [one.name for one in apps]
+    for one in apps:
         if names.count(one.name) > 1:
             raise ProjectError(
                 "bad-groups",

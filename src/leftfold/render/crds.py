@@ -34,11 +34,11 @@ _METADATA = {
 
 def check(manifests: Iterable[Manifest]) -> None:
     for manifest in manifests:
-        if found := wrong(manifest):
+        if errors := wrong(manifest):
             raise ProjectError(
                 "manifest-invalid",
-                f"{manifest.get('kind')} {_name(manifest)} is not what Kubernetes takes: {found[0]}",
-                why="; ".join(found[1:4]) or "the schema of its kind says so",
+                f"{manifest.get('kind')} {_name(manifest)} is not what Kubernetes takes: {errors[0]}",
+                why="; ".join(errors[1:4]) or "the schema of its kind says so",
                 fix="correct the option that this comes from; if there is none, it is a fault of Leftfold: report it",
             )
 
@@ -81,14 +81,14 @@ def strict(schema: dict[str, Any]) -> dict[str, Any]:
 
     Extensions of Kubernetes (x-kubernetes-...) are translated or dropped.
     """
-    made = {key: _strict_part(key, value) for key, value in schema.items() if not key.startswith("x-kubernetes-")}
+    standard = {key: _strict_part(key, value) for key, value in schema.items() if not key.startswith("x-kubernetes-")}
     if schema.get("x-kubernetes-int-or-string"):
-        made.pop("type", None)
-        made["anyOf"] = [{"type": "integer"}, {"type": "string"}]
+        standard.pop("type", None)
+        standard["anyOf"] = [{"type": "integer"}, {"type": "string"}]
     open_ended = schema.get("x-kubernetes-preserve-unknown-fields") or "additionalProperties" in schema
     if schema.get("type") == "object" and not open_ended:
-        made["additionalProperties"] = False
-    return made
+        standard["additionalProperties"] = False
+    return standard
 
 
 def _strict_part(key: str, value: Any) -> Any:

@@ -21,11 +21,11 @@ def render(project: str, catalog: Catalog, profile: Profile, options: StrimziOpt
     _check_installed()
     if isinstance(options, StrimziOptions):
         topics = wanted_topics(catalog, profile, brokers=None if options.topics_only else NODES)
-        made = list(strimzi_manifests(topics, options))
+        manifests = list(strimzi_manifests(topics, options))
     else:
-        made = list(spark_manifests(project, catalog, profile, options))
-    check(made)
-    return made
+        manifests = list(spark_manifests(project, catalog, profile, options))
+    check(manifests)
+    return manifests
 
 
 def _check_installed() -> None:

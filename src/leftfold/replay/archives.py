@@ -140,11 +140,11 @@ class Archives:
 
     def _shown(self, topic: Topic[Any]) -> Archive:
         name, table, partitions = self._place(topic)
-        found = _as_declared(archive.held(self._session, table, name), topic.name)
-        days = archive.days(self._session, table) if found.version >= 0 else []
+        held = _as_declared(archive.held(self._session, table, name), topic.name)
+        days = archive.days(self._session, table) if held.version >= 0 else []
         firsts, ends = self.admin.start_offsets(name, partitions), self.admin.end_offsets(name, partitions)
         log = {p: (firsts[p], ends[p]) for p in range(partitions)}
-        return Archive(topic.name, table, found.ranges, days, log, found.ends)
+        return Archive(topic.name, table, held.ranges, days, log, held.ends)
 
     def skip(self, topic: str, spans: Mapping[int, tuple[int, int]]) -> None:
         """Let the archive continue after a gap.
@@ -155,11 +155,11 @@ class Archives:
         declared = self._written(topic)
         name, table, partitions = self._place(declared)
         with only_runner(self.locks, intake_name(topic)):
-            found = archive.position(self._session, table) if archive.exists(self._session, table) else None
-            ends = found.ends if found else {}
+            position = archive.position(self._session, table) if archive.exists(self._session, table) else None
+            ends = position.ends if position else {}
             gap = gap_of(name, ends, self.admin.start_offsets(name, partitions)) if ends else Ranges()
             named = Ranges.of(Range(name, p, start, end) for p, (start, end) in spans.items())
-            if found is None or not gap.ranges or named != gap:
+            if position is None or not gap.ranges or named != gap:
                 raise RunError(
                     "not-the-gap",
                     f"the gap of {topic}'s archive is {', '.join(map(str, gap)) or 'none'}",
@@ -167,9 +167,9 @@ class Archives:
                     "named exactly",
                     fix="leftfold archive show " + topic,
                 )
-            check_topic(name, found.topic_id, self.admin.topic_ids([name]).get(name))
+            check_topic(name, position.topic_id, self.admin.topic_ids([name]).get(name))
             after = {**ends, **{r.partition: r.end for r in gap}}
-            to = replace(found, sequence=found.sequence + 1, ends=after, writer="skip")
+            to = replace(position, sequence=position.sequence + 1, ends=after, writer="skip")
             archive.move(self._session, archive.no_rows(self._session, table), table, topic=topic, to=to)
 
     def import_table(
@@ -226,14 +226,14 @@ class Archives:
         An imported past leads up to these offsets.
         """
         name, table, partitions = self._place(topic)
-        found = archive.position(self._session, table)
+        position = archive.position(self._session, table)
         topic_id = self.admin.topic_ids([name])[name]
-        check_topic(name, found.topic_id, topic_id)
-        if found.ends:
+        check_topic(name, position.topic_id, topic_id)
+        if position.ends:
             return
         with only_runner(self.locks, intake_name(topic.name)):
             firsts = self.admin.start_offsets(name, partitions)
-            to = archive.ArchivePosition(found.sequence + 1, topic_id, firsts, {}, "import")
+            to = archive.ArchivePosition(position.sequence + 1, topic_id, firsts, {}, "import")
             archive.move(self._session, archive.no_rows(self._session, table), table, topic=topic.name, to=to)
 
     def _first_logged(self, topic: Topic[Any], version: int) -> int | None:
@@ -241,12 +241,12 @@ class Archives:
         name, table, partitions = self._place(topic)
         firsts, ends = self.admin.start_offsets(name, partitions), self.admin.end_offsets(name, partitions)
         upto = {p: min(ends[p], first + _FIRST_RECORDS) for p, first in firsts.items()}
-        kept = archive.at_version(self._session, table, version).where("offset >= 0")
-        found = [
-            imports.first_logged(kept),
+        archived = archive.at_version(self._session, table, version).where("offset >= 0")
+        moments = [
+            imports.first_logged(archived),
             imports.first_logged(kafka_range(self._session, self.kafka, name, firsts, upto)),
         ]
-        return min((moment for moment in found if moment is not None), default=None)
+        return min((moment for moment in moments if moment is not None), default=None)
 
     def _archived(self, name: str) -> Topic[Any]:
         topic = self.catalog.topic(name)
@@ -285,8 +285,8 @@ class Archives:
         return name, table, there[name]
 
 
-def _as_declared(found: archive.Held, topic: str) -> archive.Held:
-    return replace(found, ranges=Ranges.of(replace(r, topic=topic) for r in found.ranges))
+def _as_declared(held: archive.Held, topic: str) -> archive.Held:
+    return replace(held, ranges=Ranges.of(replace(r, topic=topic) for r in held.ranges))
 
 
 def _unfit(topic: Topic[Any], table: str, lacking: int) -> DeclarationError:

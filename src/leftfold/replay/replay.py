@@ -19,7 +19,7 @@ from leftfold.fold.values import entity_text
 from leftfold.kafka.admin import Admin
 from leftfold.kafka.failures import in_java
 from leftfold.kafka.registry import SchemaRegistry
-from leftfold.offsets import Ranges
+from leftfold.offsets import Offsets, Ranges
 from leftfold.replay.manifest import FILE, Format, Manifest
 from leftfold.run.sources import learned
 from leftfold.spark.source import Source
@@ -86,17 +86,17 @@ class Replay:
             files.remove(session, left)
         beside = f"{directory}{_UNFINISHED}{uuid.uuid4().hex[:8]}"
         records, staged = f"{beside}/records", f"{beside}/staged"
-        kept = records if format == "parquet" else staged
+        parquet = records if format == "parquet" else staged
         with watching(session, watch):
-            columns = self._run(session, lambda rows: _written(rows, kept))
+            columns = self._run(session, lambda rows: _written(rows, parquet))
             # Counts and digest are taken from the files: a task that failed and ran again is in them only once.
-            found = replayed.content(replayed.read_parquet(session, kept))
+            content = replayed.content(replayed.read_parquet(session, parquet))
             if format == "jsonl":
                 replayed.write_json(replayed.read_parquet(session, staged), records)
                 lines = replayed.count_lines(session, records)
-                assert lines == found.records, f"{lines} lines were written of {found.records} records"
+                assert lines == content.records, f"{lines} lines were written of {content.records} records"
                 files.remove(session, staged)
-        manifest = self._manifest(found, columns, format)
+        manifest = self._manifest(content, columns, format)
         files.write_text(session, f"{beside}/{FILE}", manifest.as_text())
         if files.exists(session, directory) or not files.rename(session, beside, directory):
             raise out_exists(directory)
@@ -128,12 +128,12 @@ class Replay:
         self.source = replace(self.source, writer_schemas=known, rejected_ids=rejected, unknown="reject")
         self.ranges = manifest.ranges
         with watching(session, watch):
-            columns, found = self._run(session, lambda rows: (dict(rows.dtypes), replayed.content(rows)))
-        if found.digest != manifest.digest or found.records != manifest.records or columns != manifest.columns:
-            raise _differs(manifest, found, columns)
-        return found
+            columns, content = self._run(session, lambda rows: (dict(rows.dtypes), replayed.content(rows)))
+        if content.digest != manifest.digest or content.records != manifest.records or columns != manifest.columns:
+            raise _differs(manifest, content, columns)
+        return content
 
-    def _manifest(self, found: Content, columns: dict[str, str], format: Format) -> Manifest:
+    def _manifest(self, content: Content, columns: dict[str, str], format: Format) -> Manifest:
         return Manifest(
             topic=self.topic.name,
             name=self.source.topics[0],
@@ -143,9 +143,9 @@ class Replay:
             rejected_ids=tuple(sorted(self.source.rejected_ids)),
             columns=columns,
             format=format,
-            records=found.records,
-            outcomes=dict(found.outcomes),
-            digest=found.digest,
+            records=content.records,
+            outcomes=dict(content.outcomes),
+            digest=content.digest,
             made_at=clock.now().isoformat(),
         )
 
@@ -210,12 +210,12 @@ def out_exists(directory: str) -> RunError:
     )
 
 
-def _differs(manifest: Manifest, found: Content, columns: dict[str, str]) -> RunError:
+def _differs(manifest: Manifest, content: Content, columns: dict[str, str]) -> RunError:
     if columns != manifest.columns:
         why = "the event's fields have changed since: the same bytes are read into another shape"
-    elif found.records != manifest.records:
-        why = f"it had {manifest.records:,} records, and there are {found.records:,}: compaction, or deleted records"
-    elif found.outcomes != manifest.outcomes:
+    elif content.records != manifest.records:
+        why = f"it had {manifest.records:,} records, and there are {content.records:,}: compaction, or deleted records"
+    elif content.outcomes != manifest.outcomes:
         why = "other records are accepted: the event's rules, its defaults or the topic's lateness have changed since"
     else:
         why = "fields are read into other values: the event's defaults have changed since"
@@ -223,15 +223,12 @@ def _differs(manifest: Manifest, found: Content, columns: dict[str, str]) -> Run
         "replay-differs",
         f"a replay of the same ranges of {manifest.topic} gives another content",
         why=why,
-        state=f"the files are as they were; their digest is {manifest.digest}, and now it is {found.digest}",
+        state=f"the files are as they were; their digest is {manifest.digest}, and now it is {content.digest}",
         fix=f"leftfold replay {manifest.topic} --out DIR makes a new one as things are declared now",
     )
 
 
 # Moments serve only to find offsets. From then on a replay knows offsets alone, so that it can be repeated.
-
-
-Offsets = dict[str, dict[int, int]]  # by topic and partition
 
 
 @dataclass(frozen=True)
@@ -259,11 +256,11 @@ def frozen(
     firsts, stable = admin.start_offsets(topic, partitions), admin.stable_offsets(topic, partitions)
     starts, ends = dict(firsts), dict(stable)
     if start is not None:
-        found = admin.offsets_at(topic, partitions, start)
-        starts = {p: stable[p] if at is None else max(at, firsts[p]) for p, at in found.items()}
+        offsets = admin.offsets_at(topic, partitions, start)
+        starts = {p: stable[p] if at is None else max(at, firsts[p]) for p, at in offsets.items()}
     if end is not None:
-        found = admin.offsets_at(topic, partitions, end)
-        ends = {p: stable[p] if at is None else min(at, stable[p]) for p, at in found.items()}
+        offsets = admin.offsets_at(topic, partitions, end)
+        ends = {p: stable[p] if at is None else min(at, stable[p]) for p, at in offsets.items()}
     return FrozenRanges(topic, starts, ends)
 
 

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 
 from leftfold import clock
 from leftfold.kafka.changelog import ChangelogTopic
+from leftfold.offsets import Offsets
 from leftfold.run.build import RunningBuild
 from leftfold.run.progress import Batch
 from leftfold.run.receipts import Receipt, counted
@@ -38,12 +39,11 @@ from leftfold.spark.sinks.online import (
     DRIVER_ROWS,
     Output,
     Written,
+    cached,
     collected,
     counted_rows,
-    kept,
     write_online,
 )
-from leftfold.spark.source import Offsets
 from leftfold.spark.views.free import FreeJob
 from leftfold.store.layout import DIGESTS, OUTCOMES, PASSED, WRITTEN, LedgerRow
 
@@ -117,7 +117,7 @@ def _output(build: RunningBuild, packed: DataFrame, *, small: bool) -> Output:
     """Take a small batch to the driver. Leave any other in Spark, and cache it there if two stores need it."""
     if small:
         return collected(packed)
-    return Output(packed) if build.changelog is None else kept(packed)
+    return Output(packed) if build.changelog is None else cached(packed)
 
 
 def _write_online(

@@ -12,6 +12,7 @@ from leftfold.kafka import changelog as log_writer
 from leftfold.kafka.admin import Admin
 from leftfold.kafka.changelog import ChangelogTopic
 from leftfold.kafka.receipt_log import ReceiptLog
+from leftfold.offsets import Offsets
 from leftfold.run.positions import Positions
 from leftfold.run.progress import Progress
 from leftfold.run.receipt_store import DETAILS_KEPT, ReceiptStore
@@ -22,8 +23,8 @@ from leftfold.spark.checkpoint import ReceiptsBookmark
 from leftfold.spark.cutover import Past
 from leftfold.spark.query import Job
 from leftfold.spark.sinks.changelog import write_changelog
-from leftfold.spark.sinks.online import Output, Target, Written, kept, write_online
-from leftfold.spark.source import Offsets, Source
+from leftfold.spark.sinks.online import Output, Target, Written, cached, write_online
+from leftfold.spark.source import Source
 from leftfold.spark.views.tiles import TilesJob
 from leftfold.store.layout import PASSED, WRITTEN, Build, LedgerRow, row_ttl_s
 from leftfold.store.writer import BuildWriter
@@ -151,7 +152,7 @@ class RunningBuild:
         Return None if the online store is left out.
         """
         both = online and changelog and self.changelog is not None
-        output = kept(packed) if both else Output(packed)
+        output = cached(packed) if both else Output(packed)
         written = None
         try:
             if online:

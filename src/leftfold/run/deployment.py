@@ -52,9 +52,9 @@ class Deployment:
     log_file: Path
     application: str  # the name of its Spark application
 
-    def session(self, given: Any = None, *, lake: bool = True) -> SparkSession:
+    def session(self, frame: Any = None, *, lake: bool = True) -> SparkSession:
         """The session of a given DataFrame, else the active one, else a new one. With `lake` it can read Delta."""
-        return session_at_hand(given) or build_session(
+        return session_at_hand(frame) or build_session(
             self.profile.spark, application=self.application, log_file=self.log_file, lake=lake
         )
 

@@ -93,7 +93,7 @@ class Search:
         """
         ranges = [r for place in self._places for r in self._ranges(place, since, whole=whole)]
         total, done = sum(r.end - r.start for r in ranges), 0
-        found: list[Evidence] = []
+        evidence: list[Evidence] = []
         for place in self._places:
             key = self.key_bytes(place.topic)
             mine = {r.partition: (r.start, r.end) for r in ranges if r.topic == place.topic.name}
@@ -102,12 +102,12 @@ class Search:
                 if done % _WATCHED_EVERY == 0:
                     watch(done, total)
                 if whole or key is None or record.key == key:
-                    found += self._own(place, record, key)
+                    evidence += self._own(place, record, key)
         watch(total, total)
         order = {place.topic.name: i for i, place in enumerate(self._places)}
-        found.sort(key=lambda e: (order[e.topic], e.partition, e.offset))
+        evidence.sort(key=lambda e: (order[e.topic], e.partition, e.offset))
         everywhere = whole or all(self.key_bytes(place.topic) is None for place in self._places)
-        return SearchResult(found, ranges, everywhere)
+        return SearchResult(evidence, ranges, everywhere)
 
     def _ranges(self, place: Place, since: int | None, *, whole: bool) -> Iterator[SearchedRange]:
         key = self.key_bytes(place.topic)

@@ -127,11 +127,11 @@ class RunningIntake(RunningReader):
         self._look_at_batch(starts, ends)
 
     def _check_history(self) -> None:
-        found = standing(self._session, self.checkpoint)
-        if found is None or found.planned < 0 or self._topic.compacted:
+        state = standing(self._session, self.checkpoint)
+        if state is None or state.planned < 0 or self._topic.compacted:
             return
         (topic,), (partitions,) = self._source.topics, self._source.partitions
-        position = batch_offsets(self._session, self.checkpoint, found.committed)
+        position = batch_offsets(self._session, self.checkpoint, state.committed)
         reconcile.check_history(self.name, position, {topic: self._admin.start_offsets(topic, partitions)})
 
     # With an archive -------------------------------------------------------------------------------------------
@@ -140,13 +140,13 @@ class RunningIntake(RunningReader):
         """The stream of all records from the table's end on, or from the start of the log if the table is new."""
         (topic,), (partitions,) = self._source.topics, self._source.partitions
         archive.make(self._session, table)
-        found = archive.position(self._session, table)
+        position = archive.position(self._session, table)
         self._topic_id = self._admin.topic_ids([topic])[topic]
-        check_topic(topic, found.topic_id, self._topic_id)
-        check_archive(self._topic.name, topic, found.ends, self._admin, partitions)
-        if not self._fits(topic, found.ends):
+        check_topic(topic, position.topic_id, self._topic_id)
+        check_archive(self._topic.name, topic, position.ends, self._admin, partitions)
+        if not self._fits(topic, position.ends):
             set_aside(self._session, self.checkpoint)
-        starts = {str(p): found.ends.get(p, -2) for p in range(partitions)}  # -2 means "earliest" to Kafka
+        starts = {str(p): position.ends.get(p, -2) for p in range(partitions)}  # -2 means "earliest" to Kafka
         options = {"startingOffsets": json.dumps({topic: starts}), "includeHeaders": "true"}
         return kafka_stream(self._session, self._source, options)
 
@@ -157,8 +157,8 @@ class RunningIntake(RunningReader):
         not fit: the archive starts where the log does.
         """
         if not ends:
-            found = standing(self._session, self.checkpoint)
-            return found is None or found.planned < 0
+            state = standing(self._session, self.checkpoint)
+            return state is None or state.planned < 0
         return fits(self._session, self.checkpoint, topic, ends)
 
     def _on_records(self, batch: DataFrame, number: int) -> None:
@@ -195,10 +195,10 @@ def check_archive(topic: str, name: str, ends: Ends, admin: Admin, partitions: i
     firsts, logged = admin.start_offsets(name, partitions), admin.end_offsets(name, partitions)
     beyond = {p: end for p, end in ends.items() if end > logged.get(p, 0)}
     if beyond:
-        told = ", ".join(f"{p} ends at {logged.get(p, 0):,}, archived up to {end:,}" for p, end in beyond.items())
+        losses = ", ".join(f"{p} ends at {logged.get(p, 0):,}, archived up to {end:,}" for p, end in beyond.items())
         raise RunError(
             "archive-ahead",
-            f"the archive of {topic} holds more than its log: partition {told}",
+            f"the archive of {topic} holds more than its log: partition {losses}",
             why="the log lost records that were acknowledged: brokers lost their disks, or a replica behind the others "
             "became the leader; new records will have the offsets of those",
             state="nothing was archived; the table holds what was lost",

@@ -31,22 +31,22 @@ _KAFKA = (
 
 def outage(name: str, failure: str) -> LeftfoldError | None:
     """The error that a direct question to the engine would have raised; None if the failure names no engine."""
-    if found := _STORE.search(failure):
+    if hit := _STORE.search(failure):
         return StoreError(
             "store-unreachable",
             f"{name}: Redis did not answer to a batch",
-            why=found[0][:300],
+            why=hit[0][:300],
             state=_STATE,
             fix=_FIX,
             retriable=True,
         )
-    found = next((match for words in _KAFKA if (match := words.search(failure))), None)
-    if found is None:
+    hit = next((match for words in _KAFKA if (match := words.search(failure))), None)
+    if hit is None:
         return None
     return LogError(
         "kafka-unreachable",
         f"{name}: the brokers did not answer to a batch",
-        why=found[0][:300],
+        why=hit[0][:300],
         state=_STATE,
         fix=_FIX,
         retriable=True,

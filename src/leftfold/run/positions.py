@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from leftfold.errors import LogError
 from leftfold.fold.definition import Origin
 from leftfold.kafka.admin import Admin
+from leftfold.offsets import Offsets
 from leftfold.run.receipts import Receipt
 from leftfold.run.watermark import Place
 from leftfold.spark.checkpoint import batch_offsets
-from leftfold.spark.source import Offsets, Source
+from leftfold.spark.source import Source
 
 if TYPE_CHECKING:
     from leftfold.spark.session import SparkSession

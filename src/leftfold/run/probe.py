@@ -133,10 +133,10 @@ class _Probe:
         self._note(f"one producer: {bytes_s / 1e6:.0f} MB/s of {_PAYLOAD} bytes, acknowledged by all replicas")
         costs, producer_rate, packing, tile_script_s = self._view(scale)
         cores = self._cores
-        found = memory.measured(self._url, self._profile.namespace)
+        footprint = memory.measured(self._url, self._profile.namespace)
         self._note(
-            f"Redis: beside its texts a row has {found.entity:.0f} bytes, a tile {found.tile:.1f}, a loose one "
-            f"{found.loose_tile:.0f}"
+            f"Redis: beside its texts a row has {footprint.entity:.0f} bytes, a tile {footprint.tile:.1f}, a loose one "
+            f"{footprint.loose_tile:.0f}"
         )
         replicated = bytes_s * (self._profile.replication or 1) / brokers
         return replace(
@@ -146,11 +146,11 @@ class _Probe:
             batch_s=costs.small_s,
             large_batch_s=costs.large_s,
             state_packing=packing,
-            entity_bytes=found.entity,
-            tile_bytes=found.tile,
-            loose_tile_bytes=found.loose_tile,
-            packed_tiles=found.packed_tiles or usual.packed_tiles,
-            packed_value_bytes=found.packed_value or usual.packed_value_bytes,
+            entity_bytes=footprint.entity,
+            tile_bytes=footprint.tile,
+            loose_tile_bytes=footprint.loose_tile,
+            packed_tiles=footprint.packed_tiles or usual.packed_tiles,
+            packed_value_bytes=footprint.packed_value or usual.packed_value_bytes,
             store_tiles=1 / tile_script_s,
             broker_bytes_s=max(usual.broker_bytes_s, replicated),
             producer_rate=producer_rate,

@@ -39,6 +39,6 @@ def catalog(partitions: int = 6) -> Catalog:
     filler: Topic[Any] = Topic(
         BYTES, Filler, key=Filler.text, time=Filler.at, partitions=partitions, format="json", retention="1h"
     )
-    found, problems = Catalog.of([probe, ProbeActivity, filler])
+    probe_catalog, problems = Catalog.of([probe, ProbeActivity, filler])
     assert not problems
-    return found
+    return probe_catalog

@@ -27,8 +27,8 @@ def move_closed_days(
         receipt_table.make(session, table)
         end = receipt_table.end_of(session, table, build)
         if missing := [detail for detail in day if detail.last > end]:
-            found = receipts.documents(missing)
-            rows = [(ReceiptRow(d.first, d.last, d.online), found[d.key]) for d in missing if d.key in found]
+            documents = receipts.documents(missing)
+            rows = [(ReceiptRow(d.first, d.last, d.online), documents[d.key]) for d in missing if d.key in documents]
             if rows:
                 receipt_table.add(session, table, build, rows)
                 check_added(table, receipts.scope, rows[-1][0].last, receipt_table.end_of(session, table, build))

@@ -95,10 +95,10 @@ class ReceiptStore:
 
     def every(self) -> list[Receipt]:
         """Read all receipts in the topic, including the details, in no particular order."""
-        return [Receipt.from_json(kept.document) for kept in self._log.read(self.scope).values()]
+        return [Receipt.from_json(entry.document) for entry in self._log.read(self.scope).values()]
 
-    def _take(self, found: Mapping[str, Kept], details: Iterable[Detail]) -> list[Receipt]:
-        held = [_Tile(Receipt.from_json(kept.document), kept.offset) for kept in found.values()]
+    def _take(self, entries: Mapping[str, Kept], details: Iterable[Detail]) -> list[Receipt]:
+        held = [_Tile(Receipt.from_json(entry.document), entry.offset) for entry in entries.values()]
         tiles = tiling(tile.receipt for tile in held)
         first = {receipt.key for receipt in tiles}
         known = {receipt.key for receipt in tiling(tile.receipt for tile in held if tile.receipt.known)}
@@ -140,10 +140,10 @@ class ReceiptStore:
         offsets = {tile.receipt.key: tile.offset for tile in closed}
         hours = [hour for _, run in groupby(closed, lambda tile: _run(tile.receipt)) for hour in _rolled(run)]
         covering = summed(hours) if len(hours) > 1 else hours[0]
-        made = [receipt for receipt in (*hours, covering) if receipt.key not in offsets]
-        written = self._log.append(self.scope, [(receipt.key, receipt.as_json()) for receipt in made])
-        offsets |= dict(zip((receipt.key for receipt in made), written, strict=True))
-        kept = {hour.key for hour in hours if hour.known} | {covering.key}
+        added = [receipt for receipt in (*hours, covering) if receipt.key not in offsets]
+        written = self._log.append(self.scope, [(receipt.key, receipt.as_json()) for receipt in added])
+        offsets |= dict(zip((receipt.key for receipt in added), written, strict=True))
+        retained = {hour.key for hour in hours if hour.known} | {covering.key}
         with self._lock:
             self._details |= {
                 hour.key: _detail(_Tile(hour, offsets[hour.key]))
@@ -152,7 +152,7 @@ class ReceiptStore:
             }
             expired = [d.key for d in self._details.values() if self._expired(d, newest)]
         covered = [*self._covered, *(tile.receipt.key for tile in closed)]
-        self.remove([*(key for key in covered if key not in kept), *expired])
+        self.remove([*(key for key in covered if key not in retained), *expired])
         self._covered = []
         sum_ = _Tile(covering, offsets[covering.key])
         self._tiles = {tile.receipt.first: tile for tile in (sum_, *opened)}
@@ -182,8 +182,8 @@ class ReceiptStore:
     def documents(self, details: Sequence[Detail]) -> dict[str, dict[str, Any]]:
         """The documents of these details, by key. Details that the topic no longer holds are left out."""
         since = min(detail.offset for detail in details)
-        found = self._log.read(self.scope, since=since, only={detail.key for detail in details})
-        return {key: kept.document for key, kept in found.items()}
+        entries = self._log.read(self.scope, since=since, only={detail.key for detail in details})
+        return {key: entry.document for key, entry in entries.items()}
 
     def remove(self, keys: Iterable[str]) -> None:
         """Remove receipts: details that are stored elsewhere or have expired, and receipts that another one covers."""

@@ -197,10 +197,10 @@ def known_history(receipts: Iterable[Receipt]) -> list[Receipt]:
     starts = [r.first for r in known]
     # Receipts in whose span no known one begins: an earlier release wrote them, or the details of their hours are gone.
     others = [t for t in tiles if not t.known and bisect_left(starts, t.first) == bisect_right(starts, t.last)]
-    found = sorted([*known, *others], key=lambda r: r.first)
-    if tiles and found[-1].last < tiles[-1].last:
-        found.append(replace(tiles[-1], first=found[-1].last + 1))
-    return found
+    history = sorted([*known, *others], key=lambda r: r.first)
+    if tiles and history[-1].last < tiles[-1].last:
+        history.append(replace(tiles[-1], first=history[-1].last + 1))
+    return history
 
 
 def _encoded(receipts: Sequence[Receipt]) -> str | None:
@@ -225,10 +225,10 @@ def _encoded(receipts: Sequence[Receipt]) -> str | None:
 def _decoded(series: str, first: int) -> list[Applied]:
     places, steps = json.loads(zlib.decompress(base64.b64decode(series)))
     online, *ends = (list(accumulate(column)) for column in steps)
-    found = []
+    batches = []
     for number, moment in enumerate(online):
         reached: dict[str, dict[int, int]] = {}
         for (topic, partition), column in zip(places, ends, strict=True):
             reached.setdefault(topic, {})[partition] = column[number]
-        found.append(Applied(first + number, moment, reached))
-    return found
+        batches.append(Applied(first + number, moment, reached))
+    return batches

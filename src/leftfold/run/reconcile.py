@@ -13,11 +13,12 @@ from leftfold.errors import RunError
 from leftfold.fold.durations import text
 from leftfold.fold.reach import needed_since, store_reach
 from leftfold.kafka.admin import Admin
+from leftfold.offsets import Offsets
 from leftfold.run.receipts import Receipt
 from leftfold.spark.checkpoint import CheckpointState
 from leftfold.spark.history.records import starts_since
 from leftfold.spark.query import Job
-from leftfold.spark.source import Offsets, Source
+from leftfold.spark.source import Source
 from leftfold.store.layout import LedgerRow
 
 if TYPE_CHECKING:
@@ -87,16 +88,16 @@ def anchors(ledger: Iterable[LedgerRow]) -> dict[tuple[str, int], tuple[int, int
 
 
 def check_log(
-    view: str, topic: str, read: Mapping[int, tuple[int, int]], ends: Mapping[int, int], found: Mapping[int, int]
+    view: str, topic: str, read: Mapping[int, tuple[int, int]], ends: Mapping[int, int], hashes: Mapping[int, int]
 ) -> None:
     """Refuse a log that lost its tail and grew again: it has other records under the offsets that were read.
 
-    All three mappings are by partition. `read` has the anchors (see `anchors`), `ends` the ends of the log. `found` has
-    the hash of the record that now lies at the anchor's offset. An anchor is not compared if retention or compaction
-    has removed its record since.
+    All three mappings are by partition. `read` has the anchors (see `anchors`), and `ends` the ends of the log.
+    `hashes` has the hash of the record that now lies at the anchor's offset. An anchor is not compared if retention or
+    compaction has removed its record since.
     """
     for partition, (offset, then) in sorted(read.items()):
-        if offset < ends[partition] and found.get(partition, then) == then:
+        if offset < ends[partition] and hashes.get(partition, then) == then:
             continue
         now = f"it ends at {ends[partition]}" if offset >= ends[partition] else "another record has that offset now"
         raise RunError(

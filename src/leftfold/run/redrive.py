@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from leftfold.fold.reach import CLOCK_SLACK
 from leftfold.kafka.admin import Admin
+from leftfold.offsets import Offsets
 from leftfold.spark.history.records import over_history, read_history, starts_since
 from leftfold.spark.history.redriven import corrected, from_offsets, out_of_reach, redriven, touched, with_redriven
-from leftfold.spark.source import Offsets, Source
+from leftfold.spark.source import Source
 from leftfold.spark.views.tiles import TilesJob
 
 if TYPE_CHECKING:
@@ -73,9 +74,9 @@ def apply(
     if end <= since:
         return Done(since)
     fresh = redriven(session, source, topic, {0: end}, starts={0: since})
-    found = touched(fresh, job, closed)
+    affected = touched(fresh, job, closed)
     reachable: int | None = None
-    for oldest in found.days:
+    for oldest in affected.days:
         reached = oldest - job.definition.future - CLOCK_SLACK
         starts, lacking = starts_since(session, source, admin, reached, begins)
         if not lacking:
@@ -87,7 +88,7 @@ def apply(
             over_history(written)
             reachable = oldest
             break
-    if found.open:
-        return Done(since, found.open, found.closes)
-    missed = any(reachable is None or day < reachable for day in found.days)
+    if affected.open:
+        return Done(since, affected.open, affected.closes)
+    missed = any(reachable is None or day < reachable for day in affected.days)
     return Done(end, beyond=out_of_reach(fresh, job, closed, since=reachable) if missed else 0)

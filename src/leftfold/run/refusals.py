@@ -18,10 +18,10 @@ def swept(view: str, rows: int, batch: int) -> RunError:
     )
 
 
-def stale(view: str, found: StaleWriterError) -> StoreError:
+def stale(view: str, error: StaleWriterError) -> StoreError:
     return StoreError(
         "store-ahead",
-        f"{view}: the changelog holds batches up to {found.found}, this run is at {found.batch}",
+        f"{view}: the changelog holds batches up to {error.found}, this run is at {error.batch}",
         why="another run of the view goes on, or the checkpoint was restored from a backup",
         state="the batch was not written; readers see the store as it is",
         fix=f"end this run, or leftfold run --fresh {view} for a new build",

@@ -13,6 +13,7 @@ from leftfold import clock
 from leftfold.kafka import changelog as log_writer
 from leftfold.kafka.changelog import StaleWriterError
 from leftfold.kafka.record_hash import hashes_at
+from leftfold.offsets import Offsets
 from leftfold.run import reconcile, redrive, refusals, watermark
 from leftfold.run.build import RunningBuild
 from leftfold.run.receipts import Receipt
@@ -21,7 +22,6 @@ from leftfold.spark.checkpoint import CheckpointState
 from leftfold.spark.history.recompute import lifetime_from, recomputed, recomputing
 from leftfold.spark.history.records import over_history, read_history, session_for
 from leftfold.spark.sinks.online import Written
-from leftfold.spark.source import Offsets
 from leftfold.spark.views.tiles import TilesJob
 from leftfold.store.layout import reached
 from leftfold.store.writer import Calls
@@ -44,13 +44,13 @@ class Start:
             raise StoppedError
 
 
-def take_over(build: RunningBuild, found: CheckpointState) -> None:
+def take_over(build: RunningBuild, checkpoint: CheckpointState) -> None:
     """Limit the stream to the tiles that a scan of history has not made; see `spark.cutover`."""
     if build.past is None or not isinstance(build.job, TilesJob):
         return
     frozen = build.past.frozen
     build.job = replace(build.job, only=frozen.open(build.source.topics))
-    build.passed = found.committed >= 0 and frozen.passed_by(build.positions.after(found.committed))
+    build.passed = checkpoint.committed >= 0 and frozen.passed_by(build.positions.after(checkpoint.committed))
     if not build.passed:
         # Everything the stream reads again was logged after the oldest cut: so no partition is further behind another
         # than the time since then.
@@ -59,30 +59,30 @@ def take_over(build: RunningBuild, found: CheckpointState) -> None:
         )
 
 
-def go_on(build: RunningBuild, found: CheckpointState, start: Start) -> float:
+def go_on(build: RunningBuild, checkpoint: CheckpointState, start: Start) -> float:
     """Compare all that is known of the build, and repair a store that is behind.
 
     Return the number of seconds until re-driven records are worth another look.
     """
-    if found.planned < 0:
+    if checkpoint.planned < 0:
         return 0.0  # the run died before its first batch had begun
-    receipts = build.receipts.read(found.committed)
+    receipts = build.receipts.read(checkpoint.committed)
     newest = receipts[-1] if receipts else None
-    planned = newest is not None and newest.last <= found.planned
+    planned = newest is not None and newest.last <= checkpoint.planned
     offsets = build.positions.declared(build.reached(newest.last)) if newest and planned else None
-    reconcile.check_receipts(build.name, found, receipts, offsets)
+    reconcile.check_receipts(build.name, checkpoint, receipts, offsets)
     reconcile.check_topics(build.name, newest, build.topic_ids)
-    check_history(build, found.committed)
+    check_history(build, checkpoint.committed)
     _check_log(build, newest)
-    build.receipt = receipt = next((r for r in receipts if r.last == found.committed), None)
+    build.receipt = receipt = next((r for r in receipts if r.last == checkpoint.committed), None)
     build.begins = build.positions.begins(receipts)
     build.redriven = receipt.redriven if receipt else 0
     build.beyond = build.progress.beyond = receipt.beyond if receipt else 0
-    mark = _check_not_ahead(build, found)
+    mark = _check_not_ahead(build, checkpoint)
     if receipt is not None:
-        online, changelog = build.writer.applied() < found.committed, receipt.stores != build.stores
+        online, changelog = build.writer.applied() < checkpoint.committed, receipt.stores != build.stores
         if online or changelog:
-            _repair(build, receipt, found, start, mark, online=online, changelog=changelog)
+            _repair(build, receipt, checkpoint, start, mark, online=online, changelog=changelog)
     # A store may have lost only the changes of re-driven records: then all of them are applied again.
     if build.writer.redriven() < build.redriven:
         build.redriven = build.beyond = 0
@@ -94,7 +94,7 @@ def go_on(build: RunningBuild, found: CheckpointState, start: Start) -> float:
     if build.receipt is None:
         return 0.0
     build.writer.announce()
-    if found.planned != found.committed:  # the changelog may hold the batch that will run again
+    if checkpoint.planned != checkpoint.committed:  # the changelog may hold the batch that will run again
         return 0.0
     return _redrive(build, build.receipt, start)
 
@@ -124,26 +124,26 @@ def _check_log(build: RunningBuild, newest: Receipt | None) -> None:
         reconcile.check_log(build.name, declared, mine, ends, hashes_at(build.source.kafka, topic, there))
 
 
-def _check_not_ahead(build: RunningBuild, found: CheckpointState) -> int:
+def _check_not_ahead(build: RunningBuild, checkpoint: CheckpointState) -> int:
     """Refuse to continue if a store is ahead of the checkpoint; return the newest batch of the changelog.
 
     A store is ahead if another run of this build is active, or if the checkpoint was restored from a backup. The
     receipts would show that too, unless they were lost. The newest batch is the committed one, or already the one that
     will run again; -1 without a changelog.
     """
-    build.writer.check_not_beyond(found.planned)
+    build.writer.check_not_beyond(checkpoint.planned)
     if build.changelog is None:
         return -1
     mark = max(log_writer.marks(build.changelog).values())
-    if mark > found.planned:
-        raise refusals.stale(build.name, StaleWriterError(mark, found.planned))
+    if mark > checkpoint.planned:
+        raise refusals.stale(build.name, StaleWriterError(mark, checkpoint.planned))
     return mark
 
 
 def _repair(
     build: RunningBuild,
     receipt: Receipt,
-    found: CheckpointState,
+    checkpoint: CheckpointState,
     start: Start,
     mark: int,
     *,
@@ -180,14 +180,14 @@ def _repair(
             receipt.last, receipt.ledger, written.calls, redriven=receipt.redriven, history=build.history
         )
         build.place.publish()
-    if changelog and found.planned == found.committed:
+    if changelog and checkpoint.planned == checkpoint.committed:
         build.receipt = replace(receipt, stores={**receipt.stores, **build.stores})
         build.receipts.write(build.receipt)
     elif changelog:
         # In the changelog, older rows now follow those of the batch that will run again. So that batch is written once
         # more, and only its own receipt says that the changelog is complete. If the process dies before that, the next
         # start repairs the changelog again.
-        build.log_again = found.planned
+        build.log_again = checkpoint.planned
     build.progress.repairs += 1
 
 

@@ -16,13 +16,14 @@ from leftfold import clock
 from leftfold.errors import LeftfoldError, LogError, RunError, StoreError
 from leftfold.kafka.failures import in_java
 from leftfold.kafka.registry import SchemaRegistry
+from leftfold.offsets import Offsets
 from leftfold.run.outages import outage
 from leftfold.run.progress import Failing, Progress
 from leftfold.run.sources import learned
 from leftfold.run.turns import StoppedError, Turns
 from leftfold.spark.ids import looked_at
 from leftfold.spark.query import Query, Snapshot
-from leftfold.spark.source import Offsets, Source, raw_range
+from leftfold.spark.source import Source, raw_range
 
 if TYPE_CHECKING:
     from leftfold.spark.session import SparkSession
@@ -308,10 +309,10 @@ class RunningReader(Running):
     def _learned(self, failure: str) -> bool:
         if _OUT_OF_MEMORY.search(failure):
             return self.take_care()
-        found = learned(self._source, self._registry, failure)
-        if found is not None:
-            self._source = found
-        return found is not None
+        source = learned(self._source, self._registry, failure)
+        if source is not None:
+            self._source = source
+        return source is not None
 
     def _went_well(self) -> None:
         super()._went_well()

@@ -33,13 +33,13 @@ class ViewStatus:
 def view_statuses(
     catalog: Catalog, profile: Profile, admin: Admin, reader: Reader, standings: Standings
 ) -> list[ViewStatus]:
-    found = []
+    statuses = []
     for name in catalog.views:
         status, builds = _status(name, catalog, profile, admin, reader), standings.of(name)
-        if (kept := builds.previous) is not None:
-            status = replace(status, previous=kept.build, kept_until=from_micros(kept.until))
-        found.append(replace(status, staged=builds.staged))
-    return found
+        if (previous := builds.previous) is not None:
+            status = replace(status, previous=previous.build, kept_until=from_micros(previous.until))
+        statuses.append(replace(status, staged=builds.staged))
+    return statuses
 
 
 def _status(name: str, catalog: Catalog, profile: Profile, admin: Admin, reader: Reader) -> ViewStatus:

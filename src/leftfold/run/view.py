@@ -21,6 +21,7 @@ from leftfold.kafka.admin import Admin
 from leftfold.kafka.changelog import StaleWriterError
 from leftfold.kafka.lag_group import LagGroup
 from leftfold.kafka.registry import SchemaRegistry
+from leftfold.offsets import Offsets
 from leftfold.run import batch as batches
 from leftfold.run import refusals, restart
 from leftfold.run.batch import Hooks
@@ -36,7 +37,7 @@ from leftfold.spark.checkpoint import drop_foreign_snapshots, past_in, standing
 from leftfold.spark.cutover import FrozenHistory, Past
 from leftfold.spark.query import Job, Query, Snapshot, start_query
 from leftfold.spark.sinks.online import TooWideError
-from leftfold.spark.source import Offsets, Source
+from leftfold.spark.source import Source
 from leftfold.spark.threads import CancelledError, Jobs
 from leftfold.spark.views.job import job_of
 from leftfold.spark.views.tiles import TilesJob

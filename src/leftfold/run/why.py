@@ -214,8 +214,8 @@ def _earliest(definition: Definition, plan: TileRead) -> int:
     return min(tile.start for tile in plan.tiles)
 
 
-def _explained(inside: Inside, found: SearchResult) -> Why:
-    return (_row if isinstance(inside.definition, Latest) else _features)(inside, found, "")
+def _explained(inside: Inside, scan: SearchResult) -> Why:
+    return (_row if isinstance(inside.definition, Latest) else _features)(inside, scan, "")
 
 
 # Windowed features --------------------------------------------------------------------------------------------------
@@ -226,13 +226,13 @@ def _plan(inside: Inside) -> TileRead:
     return TileRead(inside.definition, inside.moment, inside.moment, exact=inside.exact)
 
 
-def _features(inside: Inside, found: SearchResult | None, unknown: str) -> Why:
+def _features(inside: Inside, scan: SearchResult | None, unknown: str) -> Why:
     definition, plan = inside.definition, _plan(inside)
     assert isinstance(definition, Definition)
     store = plan.values([inside.held.get(name) for name in plan.names], inside.moment).values
-    evidence = [] if found is None else _relevant(definition, plan, found.evidence)
+    evidence = [] if scan is None else _relevant(definition, plan, scan.evidence)
     accepted = [e for e in evidence if e.outcome == ACCEPTED]
-    folded = None if found is None else compute(definition, [_event(e) for e in accepted], inside.moment)
+    folded = None if scan is None else compute(definition, [_event(e) for e in accepted], inside.moment)
     tiles = list(_tiles(definition, plan, inside.held, accepted))
     numbers = {(tile.step, tile.start): tile.number for tile in tiles}
     values = [
@@ -241,7 +241,7 @@ def _features(inside: Inside, found: SearchResult | None, unknown: str) -> Why:
         if f.name in store
     ]
     events = [EventOf(e, _within(e, tiles)) for e in sorted(evidence, key=lambda e: e.log_us)]
-    made = Why(
+    answer = Why(
         view=definition.view,
         kind="features",
         build=inside.build,
@@ -252,12 +252,12 @@ def _features(inside: Inside, found: SearchResult | None, unknown: str) -> Why:
         tiles=tuple(tiles),
         events=tuple(events),
         says=tuple(sorted(definition.fields() - {definition.time, *(k.name for k in definition.keys)})),
-        found=found,
+        found=scan,
         position=None,
         verdict="unknown",
         reason=unknown,
     )
-    return _judged(made, inside, len(accepted))
+    return _judged(answer, inside, len(accepted))
 
 
 def _relevant(definition: Definition, plan: TileRead, evidence: Sequence[Evidence]) -> list[Evidence]:
@@ -339,58 +339,58 @@ def _label(column: Column) -> str:
 # Rows ---------------------------------------------------------------------------------------------------------------
 
 
-def _row(inside: Inside, found: SearchResult | None, unknown: str) -> Why:
+def _row(inside: Inside, scan: SearchResult | None, unknown: str) -> Why:
     definition = inside.definition
     assert isinstance(definition, Latest)
     held = inside.held.get(ROW_FIELD)
     position, batch, *row = json.loads(held) if held is not None else (-1, -1)
     store = definition.row(row or None)
-    accepted = [] if found is None else [e for e in found.evidence if e.outcome == ACCEPTED]
+    accepted = [] if scan is None else [e for e in scan.evidence if e.outcome == ACCEPTED]
     # Offsets of a key only grow, so the newest record is the last. If several partitions have the key, the record with
     # the largest offset counts.
     newest = max(accepted, key=lambda e: e.offset, default=None)
     fields = None if newest is None else newest.fields  # None for a deletion too
     log = definition.row(None if fields is None else [fields[c.field] for c in definition.columns])
-    made = Why(
+    answer = Why(
         view=definition.view,
         kind="table" if definition.code is None else "function",
         build=inside.build,
         batch=inside.batch,
         moment=from_micros(inside.moment),
-        values=tuple(ValueOf(name, store[name], None if found is None else log[name]) for name in definition.visible),
+        values=tuple(ValueOf(name, store[name], None if scan is None else log[name]) for name in definition.visible),
         columns=(),
         tiles=(),
-        events=tuple(EventOf(e, ()) for e in ([] if found is None else sorted(found.evidence, key=lambda e: e.log_us))),
+        events=tuple(EventOf(e, ()) for e in ([] if scan is None else sorted(scan.evidence, key=lambda e: e.log_us))),
         says=tuple(sorted(definition.fields() - {k.name for k in definition.keys})),
-        found=found,
+        found=scan,
         position=None if held is None else (position, batch),
         verdict="unknown",
         reason=unknown,
     )
-    return _judged(made, inside, len(accepted))
+    return _judged(answer, inside, len(accepted))
 
 
 # The verdict --------------------------------------------------------------------------------------------------------
 
 
-def _judged(made: Why, inside: Inside, accepted: int) -> Why:
-    if made.found is None:
-        return made
-    differ = [value for value in made.values if not value.same]
+def _judged(answer: Why, inside: Inside, accepted: int) -> Why:
+    if answer.found is None:
+        return answer
+    differ = [value for value in answer.values if not value.same]
     events = "1 accepted event" if accepted == 1 else f"{accepted:,} accepted events"
     if not differ:
-        return replace(made, verdict="same", reason=f"{events} in the log give the values that the store gives")
+        return replace(answer, verdict="same", reason=f"{events} in the log give the values that the store gives")
     if not inside.still:
-        return replace(made, reason=f"a batch after {inside.batch} is being written, or was left half written")
+        return replace(answer, reason=f"a batch after {inside.batch} is being written, or was left half written")
     names = ", ".join(value.name for value in differ)
-    if short := [r for r in made.found.ranges if r.gone]:
+    if short := [r for r in answer.found.ranges if r.gone]:
         first = short[0]
         return replace(
-            made,
+            answer,
             reason=f"{names} cannot be compared: {first.topic}/{first.partition} starts at offset {first.start}, "
             "and older records are gone",
         )
-    return replace(made, verdict="different", reason=f"{events} in the log give another value of {names}")
+    return replace(answer, verdict="different", reason=f"{events} in the log give another value of {names}")
 
 
 def tile_name(tile: TileOf) -> str:

@@ -44,12 +44,12 @@ class TopicSize:
         return f"topic {self.topic}   {rate} records/s ({self.load.rate_from}) of {size}"
 
     def asks(self) -> Iterator[str]:
-        found = {line.name: amount(line.result, line.unit) for line in self.lines}  # the last line of a name counts
+        amounts = {line.name: amount(line.result, line.unit) for line in self.lines}  # the last line of a name counts
         has = "" if self.load.partitions is None else f", has {number(self.load.partitions)}"
-        yield f"{found['partitions, at the least']} at the least{has}"
-        yield found["brokers"]
-        if "disk in all" in found:
-            yield f"{found['disk in all']} on disks"
+        yield f"{amounts['partitions, at the least']} at the least{has}"
+        yield amounts["brokers"]
+        if "disk in all" in amounts:
+            yield f"{amounts['disk in all']} on disks"
 
 
 @dataclass(frozen=True)
@@ -66,18 +66,18 @@ class ViewSize:
         return next((line.result for line in self.lines if line.name == name), None)
 
     def asks(self) -> Iterator[str]:
-        found = {line.name: amount(line.result, line.unit) for line in self.lines}
-        yield found["Spark cores"]
+        amounts = {line.name: amount(line.result, line.unit) for line in self.lines}
+        yield amounts["Spark cores"]
         if self.result("freshness, usual") == math.inf:
             yield "falls behind for good"
         else:
-            yield f"fresh in {found['freshness, usual']}"
-            yield f"an outage of {amount(self.load.downtime_s, 's')} caught up in {found['catch-up']}"
-        yield f"{found['online bytes per entity']} online per entity"
-        if "state bytes" in found:
-            yield f"{found['state bytes']} of state"
-        if "online bytes, at most" in found:
-            yield f"at most {found['online bytes, at most']} online"
+            yield f"fresh in {amounts['freshness, usual']}"
+            yield f"an outage of {amount(self.load.downtime_s, 's')} caught up in {amounts['catch-up']}"
+        yield f"{amounts['online bytes per entity']} online per entity"
+        if "state bytes" in amounts:
+            yield f"{amounts['state bytes']} of state"
+        if "online bytes, at most" in amounts:
+            yield f"at most {amounts['online bytes, at most']} online"
 
 
 @dataclass(frozen=True)
@@ -246,10 +246,10 @@ def _totals(topics: tuple[TopicSize, ...], views: list[ViewSize], constants: Con
             "brokers",
         )
     for name, unit in (("Spark cores", "cores"), ("state bytes", "B"), ("online bytes, at most", "B")):
-        found = [result for view in views if (result := view.result(name)) is not None]
-        if found:
+        results = [result for view in views if (result := view.result(name)) is not None]
+        if results:
             yield Line(
-                name, "all views whose keys are known", " + ".join(amount(r, unit) for r in found), sum(found), unit
+                name, "all views whose keys are known", " + ".join(amount(r, unit) for r in results), sum(results), unit
             )
 
 

@@ -164,11 +164,11 @@ def _disk_lines(load: Load, constants: Constants, brokers: int) -> Iterator[Line
 
 
 def check_partitions(count: int, *, replication: int, brokers: int, constants: Constants) -> None:
-    made = f"{number(count)} partitions × {replication} replicas on {brokers} brokers are"
+    layout = f"{number(count)} partitions × {replication} replicas on {brokers} brokers are"
     if (held := over_limit(count, count * replication, brokers, constants)) is not None:
         fits = min(constants.partitions_per_broker * brokers // replication, constants.partitions_per_cluster)
         raise too_many(
-            f"{made} {held}",
+            f"{layout} {held}",
             fix=f"use at most {number(fits)} partitions here: a key needs no partition of its own"
             if fits
             else "use fewer replicas or more brokers",

@@ -42,10 +42,10 @@ def size_view(
     """
     if isinstance(definition, Latest):
         shape = Shape((0.0,), load.keys, partitions(load))  # one row per key, like a feature of all time, but no state
-        kept = [*_table_lines(definition, load, constants, namespace)]
+        storage = [*_table_lines(definition, load, constants, namespace)]
     else:
         shape = Shape.of(definition, load.keys, partitions(load))
-        kept = [*_state_lines(definition, load, constants), *_online_lines(definition, load, constants, namespace)]
+        storage = [*_state_lines(definition, load, constants), *_online_lines(definition, load, constants, namespace)]
     needed = cores_needed(shape, load, constants)
     used = cores or needed or shape.partitions
     now, backlog = steady(shape, load.rate, used, constants), full(shape, load.rate, used, constants)
@@ -56,7 +56,7 @@ def size_view(
         used,
         "cores",
     )
-    lines = (chosen, *_pace_lines(load, constants, now, backlog, cores=used), *kept)
+    lines = (chosen, *_pace_lines(load, constants, now, backlog, cores=used), *storage)
     return Sized(lines, tuple(_advice(load, constants, now, backlog, shape, cores=used, needed=needed)))
 
 

@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 
 from leftfold import clock
 from leftfold.errors import RunError
+from leftfold.offsets import Offsets
 from leftfold.spark.cutover import FrozenHistory, Past
 from leftfold.spark.files import read_text, remove, write_text
-from leftfold.spark.source import Offsets
 
 # Leftfold's own files in a checkpoint, and the suffix of the directory that is renamed to the checkpoint.
 _PAST = "leftfold-past.json"
@@ -121,7 +121,7 @@ def _last(session: SparkSession, directory: str) -> int:
     files, path = _place(session, directory)
     if not files.exists(path):
         return -1
-    names = [str(found.getPath().getName()) for found in files.listStatus(path)]
+    names = [str(status.getPath().getName()) for status in files.listStatus(path)]
     return max((int(name) for name in names if name.isdigit()), default=-1)
 
 
@@ -142,15 +142,15 @@ def drop_foreign_snapshots(session: SparkSession, checkpoint: str, committed: in
     batches build on. Removing a snapshot loses nothing: Spark reads the snapshot before it, and the changes since.
     """
     files, pattern = _place(session, f"{checkpoint}/state/*/*/*_*.zip")
-    made: dict[int, Any] = {}  # by version: ids of the state that a committed batch made, by operator and partition
-    for found in files.globStatus(pattern) or ():
-        path = found.getPath()
+    valid: dict[int, Any] = {}  # by version: ids of the state that a committed batch made, by operator and partition
+    for status in files.globStatus(pattern) or ():
+        path = status.getPath()
         version, _, id = str(path.getName()).removesuffix(".zip").partition("_")
         partition, operator = int(path.getParent().getName()), str(path.getParent().getParent().getName())
         number = int(version)
-        if number not in made:
-            made[number] = _state_ids(session, checkpoint, number - 1) if number - 1 <= committed else {}
-        ids = made[number]  # None: the commit is so old that it is gone; an earlier start removed foreign ones
+        if number not in valid:
+            valid[number] = _state_ids(session, checkpoint, number - 1) if number - 1 <= committed else {}
+        ids = valid[number]  # None: the commit is so old that it is gone; an earlier start removed foreign ones
         if ids is not None and id not in ids.get(operator, {}).get(partition, ()):
             files.delete(path, False)
             files.delete(path.suffix(".crc"), False)

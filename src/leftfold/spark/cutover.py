@@ -16,7 +16,8 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from leftfold.spark.source import SLOTS_PER_TOPIC, Offsets
+from leftfold.offsets import Offsets, later
+from leftfold.spark.source import SLOTS_PER_TOPIC
 from leftfold.store.layout import LedgerRow
 
 NOT_CLOSED = "leftfold-history-not-closed"
@@ -81,15 +82,15 @@ class FrozenHistory:
 
     def _end(self, topics: Sequence[str]) -> Column:
         """The offset where history ends in a record's partition; 0 for a partition that was added later."""
-        found = []
+        arrays = []
         for topic in topics:
             ends = self.ends.get(topic, {})
             by_place = [ends.get(p, 0) for p in range(max(ends, default=-1) + 1)]
-            found.append(F.array(*(F.lit(end).cast("long") for end in by_place)) if by_place else None)
+            arrays.append(F.array(*(F.lit(end).cast("long") for end in by_place)) if by_place else None)
         partition = F.col("slot") % F.lit(SLOTS_PER_TOPIC) if len(topics) > 1 else F.col("slot")
         place = F.floor(F.col("slot") / SLOTS_PER_TOPIC)
         case = F.when(F.lit(False), F.lit(0).cast("long"))
-        for number, ends_of in enumerate(found):
+        for number, ends_of in enumerate(arrays):
             if ends_of is not None:
                 mine = F.coalesce(F.get(ends_of, partition), F.lit(0).cast("long"))
                 case = case.when(place == number, mine) if len(topics) > 1 else mine
@@ -129,17 +130,6 @@ class Past:
         before = {row.name: row for row in self.ledger}
         new = {name: row for name, row in before.items() if name not in known}
         return tuple((new | {row.name: row.after(before.get(row.name)) for row in ledger}).values())
-
-
-def later(some: Offsets, others: Offsets) -> Offsets:
-    """The later offset of the two in every partition that either has."""
-    return {
-        topic: {
-            p: max(some.get(topic, {}).get(p, 0), others.get(topic, {}).get(p, 0))
-            for p in {**some.get(topic, {}), **others.get(topic, {})}
-        }
-        for topic in {**some, **others}
-    }
 
 
 def _by_text(offsets: Offsets) -> dict[str, dict[str, int]]:

@@ -41,8 +41,10 @@ def archives() -> dict[str, Path]:
     sources = list(_package_files())
     digests = [f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}" for name, path in sources]
     return {
-        LIBRARIES: _made("libraries", [*_interpreter(), *named], (e for d in libraries.values() for e in _files(d))),
-        PACKAGE: _made("leftfold", digests, sources),
+        LIBRARIES: _archive_of(
+            "libraries", [*_interpreter(), *named], (e for d in libraries.values() for e in _files(d))
+        ),
+        PACKAGE: _archive_of("leftfold", digests, sources),
     }
 
 
@@ -52,7 +54,7 @@ def distributions() -> dict[str, metadata.Distribution]:
     A requirement that is not installed is skipped. Its marker is for another platform or Python, otherwise pip would
     have refused to install.
     """
-    found: dict[str, metadata.Distribution] = {}
+    packages: dict[str, metadata.Distribution] = {}
     seen: set[tuple[str, frozenset[str]]] = set()
     open_ends = [("leftfold", frozenset({"spark"}))]
     while open_ends:
@@ -65,9 +67,9 @@ def distributions() -> dict[str, metadata.Distribution]:
         except metadata.PackageNotFoundError:
             continue
         if name != "leftfold":
-            found[name] = one
+            packages[name] = one
         open_ends += _required(one.requires or [], extras)
-    return found
+    return packages
 
 
 def _required(requirements: Iterable[str], extras: frozenset[str]) -> Iterator[tuple[str, frozenset[str]]]:
@@ -103,7 +105,7 @@ def _interpreter() -> list[str]:
     return [sys.implementation.cache_tag or "", platform.system(), platform.machine(), *platform.libc_ver()]
 
 
-def _made(name: str, identity: Iterable[str], entries: Iterable[Entry]) -> Path:
+def _archive_of(name: str, identity: Iterable[str], entries: Iterable[Entry]) -> Path:
     """Return the archive of that identity. Make it if the cache does not have it.
 
     Two processes may make it at the same time: the rename is atomic.

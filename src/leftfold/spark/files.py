@@ -10,14 +10,14 @@ from pyspark.sql import SparkSession
 def sizes(session: SparkSession, location: str, suffix: str) -> dict[str, int]:
     """The size in bytes of every file under `location` whose name ends with `suffix`, by path."""
     files, path = _place(session, location)
-    found: dict[str, int] = {}
+    lengths: dict[str, int] = {}
     if files.exists(path):
         listed = files.listFiles(path, True)
         while listed.hasNext():
             status = listed.next()
             if (name := str(status.getPath())).endswith(suffix):
-                found[name] = int(status.getLen())
-    return found
+                lengths[name] = int(status.getLen())
+    return lengths
 
 
 def remove(session: SparkSession, location: str) -> None:
@@ -42,8 +42,8 @@ def siblings(session: SparkSession, location: str, suffix: str) -> list[str]:
     beside, start = path.getParent(), f"{path.getName()}{suffix}"
     if not files.exists(beside):
         return []
-    found = [status.getPath() for status in files.listStatus(beside)]
-    return [str(place) for place in found if str(place.getName()).startswith(start)]
+    paths = [status.getPath() for status in files.listStatus(beside)]
+    return [str(place) for place in paths if str(place.getName()).startswith(start)]
 
 
 def rename(session: SparkSession, location: str, to: str) -> bool:

@@ -35,10 +35,10 @@ def looked_at(records: DataFrame, source: Source) -> tuple[Source, bool]:
     if len(met) > _MOST_IDS:
         new = source.registry.given_out() - set(source.writer_schemas)
         met = _ids(records, _header().isin(*map(frame, new))) if new else set()
-    found = source.registry.schemas(met) if met else {}
+    schemas = source.registry.schemas(met) if met else {}
     room = max(_NAMED - len(source.rejected_ids), 0)
-    never = source.rejected_ids.union(sorted(met - set(found) - source.rejected_ids)[:room])
-    return replace(source, writer_schemas={**source.writer_schemas, **found}, rejected_ids=never), bool(met)
+    never = source.rejected_ids.union(sorted(met - set(schemas) - source.rejected_ids)[:room])
+    return replace(source, writer_schemas={**source.writer_schemas, **schemas}, rejected_ids=never), bool(met)
 
 
 def _ids(records: DataFrame, wanted: Column) -> set[int]:

@@ -15,9 +15,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from leftfold.fold.definition import Definition
 from leftfold.fold.latest import Latest
+from leftfold.offsets import Offsets
 from leftfold.places import check_checkpoints
 from leftfold.spark import files
-from leftfold.spark.source import Offsets, Source, read_stream
+from leftfold.spark.source import Source, read_stream
 
 # Settings for a view that ran out of memory: groups that hold objects are sorted, because a sort can spill to disk, and
 # fewer rows go to Python at once.

@@ -205,11 +205,11 @@ def _escaped(text: str) -> str:
     return "".join(special.get(c) or (f"\\{c}" if c in " :=#!" else c) for c in text)
 
 
-def session_at_hand(given: object = None) -> SparkSession | None:
+def session_at_hand(frame: object = None) -> SparkSession | None:
     """The session of a given DataFrame, or else the active session of this process; None if there is none."""
     from pyspark.sql import SparkSession
 
-    own: SparkSession | None = getattr(given, "sparkSession", None)
+    own: SparkSession | None = getattr(frame, "sparkSession", None)
     return own or SparkSession.getActiveSession()
 
 

@@ -23,6 +23,7 @@ from leftfold.declare.first_log import AHEAD, DIGITS, HEADER
 from leftfold.declare.framing import HEADER_BYTES, frame
 from leftfold.declare.schema import avro_schema
 from leftfold.kafka.registry import SchemaRegistry
+from leftfold.offsets import Offsets
 from leftfold.settings import Kafka
 from leftfold.spark.json_decode import json_event
 
@@ -50,8 +51,6 @@ OFFSETS_PER_TASK = 250_000
 # Columns of a record's two hashes.
 HASHES = ("hash0", "hash1")
 _UNKNOWN_ID = "leftfold-unknown-schema-id:"
-
-Offsets = dict[str, dict[int, int]]  # by topic and partition
 
 
 @dataclass(frozen=True)
@@ -189,15 +188,15 @@ def _stamped(source: Source) -> tuple[Column, Column]:
     log_time, by_broker = F.col("timestamp"), F.col("timestampType") == 1
     if not source.first_log:
         return log_time, by_broker
-    found = F.try_element_at(F.filter("headers", lambda header: header["key"] == HEADER), F.lit(-1))
+    stamp = F.try_element_at(F.filter("headers", lambda header: header["key"] == HEADER), F.lit(-1))
     if source.first_log != set(source.topics):
-        found = F.when(F.col("topic").isin(*source.first_log), found)
-    text = found["value"].cast("string")
+        stamp = F.when(F.col("topic").isin(*source.first_log), stamp)
+    text = stamp["value"].cast("string")
     first_us = F.when(text.rlike(f"^{DIGITS}\\z"), text.try_cast("long"))
     believed = F.coalesce(by_broker & (first_us <= F.unix_micros(log_time) + F.lit(AHEAD)), F.lit(False))
     return (
         F.when(believed, F.timestamp_micros(first_us)).otherwise(log_time),
-        F.when(found.isNull(), by_broker).otherwise(believed),
+        F.when(stamp.isNull(), by_broker).otherwise(believed),
     )
 
 

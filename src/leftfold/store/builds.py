@@ -38,8 +38,8 @@ def followed_builds(url: str, namespace: str, views: Iterable[str]) -> Iterator[
             build = active.decode()
             manifest, batch = client.get(names.manifest(build)), client.hget(names.mark(build), "batch")
             if manifest is not None:
-                told = {k: v for k, v in json.loads(manifest).items() if k in ("layout", "kind", "definition")}
-                yield FollowedBuild(view, build, -1 if batch is None else int(batch), told)
+                excerpt = {k: v for k, v in json.loads(manifest).items() if k in ("layout", "kind", "definition")}
+                yield FollowedBuild(view, build, -1 if batch is None else int(batch), excerpt)
 
 
 @dataclass(frozen=True)

@@ -213,8 +213,8 @@ def row_ttl_s(definition: Definition | Latest) -> int:
     """
     if isinstance(definition, Latest):
         return 0 if definition.ttl is None else -(-definition.ttl // SECOND)
-    kept = [f.ttl for f in definition.windowed if f.window is None]
-    if None in kept:
+    ttls = [f.ttl for f in definition.windowed if f.window is None]
+    if None in ttls:
         return 0
-    longest = max([definition.longest_window, *(ttl for ttl in kept if ttl is not None)])
+    longest = max([definition.longest_window, *(ttl for ttl in ttls if ttl is not None)])
     return -(-(longest + definition.lateness + definition.future) // SECOND) + 86_400

@@ -48,14 +48,14 @@ def exclusive(url: str, namespace: str, what: str) -> Iterator[Lease]:
         with reaching(client):
             taken = client.set(key, holder, nx=True, ex=_SECONDS)
             if not taken:
-                found = (client.get(key) or b"").decode()
-                if not _died_here(found):
-                    raise _held(what, found, int(client.ttl(key)))
+                owner = (client.get(key) or b"").decode()
+                if not _died_here(owner):
+                    raise _held(what, owner, int(client.ttl(key)))
                 # If several processes see the same dead holder, only one replaces it.
                 taken = client.eval(
                     "if redis.call('get', KEYS[1]) == ARGV[1] then "
                     "redis.call('set', KEYS[1], ARGV[2], 'EX', ARGV[3]) return 1 end return 0",
-                    *(1, key, found, holder, _SECONDS),
+                    *(1, key, owner, holder, _SECONDS),
                 )
                 if not taken:
                     raise _held(what, (client.get(key) or b"").decode(), int(client.ttl(key)))

@@ -43,12 +43,12 @@ def memory_in_use(url: str) -> MemoryInUse | None:
     """
     with connect(url) as client, reaching(client):
         try:
-            told: dict[str, Any] = client.info("memory")
+            info: dict[str, Any] = client.info("memory")
         except redis.ResponseError:  # this user may not run the command
             return None
-    if not {"used_memory", "maxmemory", "maxmemory_policy"} <= told.keys():
+    if not {"used_memory", "maxmemory", "maxmemory_policy"} <= info.keys():
         return None
-    return MemoryInUse(int(told["used_memory"]), int(told["maxmemory"]), str(told["maxmemory_policy"]))
+    return MemoryInUse(int(info["used_memory"]), int(info["maxmemory"]), str(info["maxmemory_policy"]))
 
 
 def measured(url: str, namespace: str) -> Memory:
@@ -76,10 +76,10 @@ def _beside(client: Any, url: str, namespace: str, tiles: int) -> float:
 
 def _limit(client: Any, setting: str) -> int | None:
     try:
-        found: dict[str, str] = client.config_get(setting)
+        settings: dict[str, str] = client.config_get(setting)
     except redis.ResponseError:  # a managed Redis hides its settings
         return None
-    return next((int(value) for value in found.values()), None)
+    return next((int(value) for value in settings.values()), None)
 
 
 def script_seconds(url: str) -> float:
@@ -88,8 +88,8 @@ def script_seconds(url: str) -> float:
     It runs one script at a time, and every write of rows is a script.
     """
     with connect(url) as client, reaching(client):
-        found = client.info("commandstats").get("cmdstat_evalsha", {})
-        return float(found.get("usec", 0)) / 1e6
+        stats = client.info("commandstats").get("cmdstat_evalsha", {})
+        return float(stats.get("usec", 0)) / 1e6
 
 
 def remove_namespace(url: str, namespace: str) -> None:

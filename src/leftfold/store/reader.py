@@ -116,8 +116,8 @@ class Reader:
 
     def keys(self, name: str) -> dict[str, str]:
         """Return the names and kinds of the arguments that a read of a view or vector takes."""
-        found: dict[str, str] = self._run(self._given(name))
-        return found
+        kinds: dict[str, str] = self._run(self._request_kinds(name))
+        return kinds
 
     def ledger(self, view: str) -> tuple[str, int, list[LedgerRow]] | None:
         """Return a view's active build, its last applied batch and its ledger; None if the view was never built."""
@@ -219,7 +219,7 @@ class Reader:
         self._vectors[name] = _Published(VectorDefinition.from_json(json.loads(document)), document, again)
         return self._vectors[name]
 
-    def _given(self, name: str) -> Exchange:
+    def _request_kinds(self, name: str) -> Exchange:
         named = yield from self._find(name)
         vector = named and named.definition
         views = (name,) if vector is None else vector.views
@@ -264,7 +264,7 @@ class _Fetch:
     ) -> None:
         self._vector, self._followed, self._asked, self._moment = vector, followed, asked, moment
         self._plans = {view: f.prepared(moment, exact=exact) for view, f in followed.items()}
-        self._keys = [_split(vector, followed, given) for given in asked]
+        self._keys = [_split(vector, followed, request) for request in asked]
         self.commands = [command for f in followed.values() for command in f.heading]
         self._headings = len(self.commands)
         if again is not None:
@@ -307,30 +307,30 @@ class _Fetch:
         }
         read_at = from_micros(self._moment)
         rows = []
-        for given, entities in zip(self._asked, self._keys, strict=True):
+        for request, entities in zip(self._asked, self._keys, strict=True):
             parts = {view: held[view, entity] for view, entity in entities.items()}
             origin = tuple(
                 Provenance(view, self._followed[view].build, max(batches[view], part.batch), part.found)
                 for view, part in parts.items()
             )
-            rows.append(Read(_gathered(self._vector, given, parts), read_at, origin))
+            rows.append(Read(_gathered(self._vector, request, parts), read_at, origin))
         return rows
 
 
 def _split(
-    vector: VectorDefinition | None, followed: Mapping[str, _Followed], given: Mapping[str, Any]
+    vector: VectorDefinition | None, followed: Mapping[str, _Followed], request: Mapping[str, Any]
 ) -> dict[str, str]:
     """Return the entity to read from each view."""
     if vector is None:
         ((view, only),) = followed.items()
-        return {view: entity_text(key_values(view, only.definition.keys, given))}
+        return {view: entity_text(key_values(view, only.definition.keys, request))}
     known = {i.name for i in vector.inputs}
     for needed in vector.inputs:
-        if type(given.get(needed.name)) not in _TYPES[needed.kind]:
+        if type(request.get(needed.name)) not in _TYPES[needed.kind]:
             raise DeclarationError(
                 "wrong-request",
-                f"{vector.name} was given {needed.name}={given[needed.name]!r}"
-                if needed.name in given
+                f"{vector.name} was given {needed.name}={request[needed.name]!r}"
+                if needed.name in request
                 else f"{vector.name} was given no {needed.name}",
                 why=f"the caller gives it, as {needed.kind}",
                 fix=f"pass {needed.name}=... of that kind",
@@ -339,19 +339,19 @@ def _split(
     for view, follow in followed.items():
         names = [k.name for k in follow.definition.keys]
         known.update(names)
-        if absent := [name for name in names if name not in given]:
+        if absent := [name for name in names if name not in request]:
             raise DeclarationError(
                 "wrong-key",
                 f"{vector.name} was given no {absent[0]}",
                 why=f"its values of {view} are found by {', '.join(names)}",
                 fix=f"pass {absent[0]}=... too",
             )
-        mine = {name: given[name] for name in names}
+        mine = {name: request[name] for name in names}
         entities[view] = entity_text(key_values(view, follow.definition.keys, mine))
-    if unknown := [name for name in given if name not in known]:
+    if unknown := [name for name in request if name not in known]:
         raise DeclarationError(
             "wrong-key",
-            f"{vector.name} was given {unknown[0]}={given[unknown[0]]!r}",
+            f"{vector.name} was given {unknown[0]}={request[unknown[0]]!r}",
             why=f"it takes {', '.join(sorted(known))}",
             fix=f"leave {unknown[0]} out",
         )
@@ -368,12 +368,14 @@ def _values(followed: _Followed, plan: TileRead | None, held: Held, at: int) -> 
 
 
 def _gathered(
-    vector: VectorDefinition | None, given: Mapping[str, Any], parts: Mapping[str, WindowedPart]
+    vector: VectorDefinition | None, request: Mapping[str, Any], parts: Mapping[str, WindowedPart]
 ) -> dict[str, Any]:
     if vector is None:
         (only,) = parts.values()
         return only.values
-    row: dict[str, Any] = {i.name: float(given[i.name]) if i.kind == "float" else given[i.name] for i in vector.inputs}
+    row: dict[str, Any] = {
+        i.name: float(request[i.name]) if i.kind == "float" else request[i.name] for i in vector.inputs
+    }
     for part in vector.parts:
         values = parts[part.view].values
         if part.feature not in values:

@@ -31,8 +31,8 @@ class Standing:
     previous: Previous | None
 
     def as_json(self) -> dict[str, Any]:
-        kept = self.previous and {"build": self.previous.build, "until": self.previous.until}
-        return {"view": self.view, "followed": self.followed, "staged": self.staged, "previous": kept}
+        previous = self.previous and {"build": self.previous.build, "until": self.previous.until}
+        return {"view": self.view, "followed": self.followed, "staged": self.staged, "previous": previous}
 
 
 class Standings:
@@ -49,8 +49,8 @@ class Standings:
             pipeline.get(names.active)
             pipeline.get(names.staged)
             pipeline.hgetall(names.previous)
-            active, staged, kept = pipeline.execute()
-        previous = Previous(kept[b"build"].decode(), int(kept[b"until"])) if kept else None
+            active, staged, fields = pipeline.execute()
+        previous = Previous(fields[b"build"].decode(), int(fields[b"until"])) if fields else None
         return Standing(view, active and active.decode(), staged and staged.decode(), previous)
 
     def position(self, view: str, build: str) -> tuple[int, list[LedgerRow]]:
@@ -75,33 +75,33 @@ class Standings:
             found: bytes | None = self._client.get(self._names(view).manifest(build))
         return found
 
-    def promote(self, found: Standing, *, keep: int) -> Standing:
+    def promote(self, standing: Standing, *, keep: int) -> Standing:
         """Move readers to the staged build, and keep the build that they leave for `keep` µs.
 
-        Raises if the followed or the staged build is no longer the one in `found`.
+        Raises if the followed or the staged build is no longer the one in `standing`.
         """
-        names, until = self._names(found.view), clock.now_us() + keep
+        names, until = self._names(standing.view), clock.now_us() + keep
         keys = (names.active, names.staged, names.previous, names.held, names.left)
         with reaching(self._client):
-            moved = self._client.eval(PROMOTE, len(keys), *keys, found.staged or "", found.followed or "", until)
+            moved = self._client.eval(PROMOTE, len(keys), *keys, standing.staged or "", standing.followed or "", until)
         if not moved:
-            raise _moved(found.view)
-        left = Previous(found.followed, until) if found.followed else None
-        return Standing(found.view, found.staged, None, left)
+            raise _moved(standing.view)
+        left = Previous(standing.followed, until) if standing.followed else None
+        return Standing(standing.view, standing.staged, None, left)
 
-    def roll_back(self, found: Standing) -> Standing:
+    def roll_back(self, standing: Standing) -> Standing:
         """Move readers back to the build that they left last. The build that they leave now is staged again.
 
-        Raises if the followed or the previous build is no longer the one in `found`.
+        Raises if the followed or the previous build is no longer the one in `standing`.
         """
-        names = self._names(found.view)
+        names = self._names(standing.view)
         keys = (names.active, names.staged, names.previous, names.held, names.left)
-        assert found.previous is not None
+        assert standing.previous is not None
         with reaching(self._client):
-            moved = self._client.eval(ROLL_BACK, len(keys), *keys, found.previous.build, found.followed or "")
+            moved = self._client.eval(ROLL_BACK, len(keys), *keys, standing.previous.build, standing.followed or "")
         if not moved:
-            raise _moved(found.view)
-        return Standing(found.view, found.previous.build, found.followed, None)
+            raise _moved(standing.view)
+        return Standing(standing.view, standing.previous.build, standing.followed, None)
 
     def _names(self, view: str) -> Names:
         return Names(self._namespace, view)

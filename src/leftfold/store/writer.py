@@ -168,8 +168,8 @@ class BuildWriter:
     def followed(self) -> str | None:
         """Return the build that readers follow; None if there is none."""
         with reaching(self._client):
-            found = self._client.get(self._names.active)
-        return None if found is None else str(found.decode())
+            active = self._client.get(self._names.active)
+        return None if active is None else str(active.decode())
 
     def ledger(self) -> tuple[int, list[LedgerRow]]:
         """Return this build's last applied batch, and the ledger of every partition and outcome so far."""
@@ -186,8 +186,8 @@ class BuildWriter:
 
     def lacks(self, batch: int, redriven: int) -> bool:
         """Return whether the store has lost some of what it held: it is behind the batch or the re-driven offset."""
-        found = self._position()
-        return found[0] < batch or found[1] < redriven
+        position = self._position()
+        return position[0] < batch or position[1] < redriven
 
     def _position(self) -> tuple[int, int]:
         with reaching(self._client):
@@ -200,8 +200,8 @@ class BuildWriter:
         It must hold exactly the batches before it, or this batch too, and all that was re-driven.
         """
         with reaching(self._client):
-            found, there = self._client.eval(BEGIN_BATCH, 2, self._mark, self.calls, batch)
-        self._compare(batch, int(found))
+            applied, there = self._client.eval(BEGIN_BATCH, 2, self._mark, self.calls, batch)
+        self._compare(batch, int(applied))
         if int(there) < redriven:
             raise self._went_back(batch, "redriven")
 
@@ -210,9 +210,9 @@ class BuildWriter:
 
         A store that is behind is accepted here, because it is repaired afterwards.
         """
-        found = self.applied()
-        if found > batch:
-            self._compare(batch, found)
+        applied = self.applied()
+        if applied > batch:
+            self._compare(batch, applied)
 
     def begin_again(self) -> None:
         """Reset the counted calls before rows are written again outside of a batch.
@@ -268,12 +268,12 @@ class BuildWriter:
     def _moved(self, batch: int, script: str, *arguments: str | int) -> None:
         keys = (self._mark, self.calls, self._names.manifest(self._build.id))
         with reaching(self._client):
-            found, missing = self._client.eval(script, len(keys), *keys, *arguments)
+            applied, missing = self._client.eval(script, len(keys), *keys, *arguments)
         if missing == b"history":
             raise self._history_lost()
         if missing:
             raise self._went_back(batch, missing.decode())
-        self._compare(batch, int(found))
+        self._compare(batch, int(applied))
 
     def _went_back(self, batch: int, missing: str) -> StoreError:
         view = self._build.definition.view
@@ -310,14 +310,14 @@ class BuildWriter:
             fix=f"leftfold rebuild {view} --again reads history once more",
         )
 
-    def _compare(self, batch: int, found: int) -> None:
-        if found in (batch - 1, batch):
+    def _compare(self, batch: int, applied: int) -> None:
+        if applied in (batch - 1, batch):
             return
         view = self._build.definition.view
-        behind = found < batch
+        behind = applied < batch
         raise StoreError(
             "store-behind" if behind else "store-ahead",
-            f"{view}: the store holds batches up to {found}, the checkpoint continues with {batch}",
+            f"{view}: the store holds batches up to {applied}, the checkpoint continues with {batch}",
             why="the store lost data or was emptied"
             if behind
             else "the checkpoint is older than what was written: it was restored from a backup, or another run goes on",

@@ -40,5 +40,5 @@ class Report:
             "outside": self.outside,
             "unknown": self.unknown,
             "missing": self.missing,
-            "differ": {f"{a}-{b}": found for (a, b), found in self.differ.items()},
+            "differ": {f"{a}-{b}": counts for (a, b), counts in self.differ.items()},
         }

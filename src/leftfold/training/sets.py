@@ -42,8 +42,8 @@ from leftfold.spark.training.assemble import (
     among,
     assembled,
     batch_span,
+    cached,
     digest_of,
-    kept,
     moments,
     oldest_logged,
     originals,
@@ -192,11 +192,11 @@ class TrainingSet:
         """Count missing values, labels beyond the history, and values that another rule of time would change."""
         served = self._served_anyway()
         modes = tuple(mode for mode in MODES if mode != "served" or served)
-        made = assembled(self._labels, self.vector, self._pasts(served), modes, self._read)
+        table = assembled(self._labels, self.vector, self._pasts(served), modes, self._read)
         windows = {n: d for n, v in self._views.items() if isinstance(d := v.definition, Definition)}
         unknown = [(span.since, span.until) for view in served.values() for span in view.unknown]
-        counts = report_on(made, self.options.as_of, outside(windows.values(), self._known_since()), unknown)
-        return Report.of(counts, self.options.as_of, modes, tuple(made.features[self.options.as_of]))
+        counts = report_on(table, self.options.as_of, outside(windows.values(), self._known_since()), unknown)
+        return Report.of(counts, self.options.as_of, modes, tuple(table.features[self.options.as_of]))
 
     def release(self) -> None:
         """Let Spark forget the records that the set was made from. If rows are asked for later, they are read again."""
@@ -221,13 +221,13 @@ class TrainingSet:
 
     @cached_property
     def _labels(self) -> Labels:
-        given = self._given
+        raw = self._given
         if self._frozen is not None:  # the files of the first set hold the labels
-            given = self._session.read.parquet(str(given)).select(*(f"`{n}`" for n in self._frozen["label_columns"]))
-        made = [part.name for part in self.vector.parts]
-        labels = labels_of(given, self._session, time=self.options.time, keys=self.options.keys, made=made)
+            raw = self._session.read.parquet(str(raw)).select(*(f"`{n}`" for n in self._frozen["label_columns"]))
+        features = [part.name for part in self.vector.parts]
+        labels = labels_of(raw, self._session, time=self.options.time, keys=self.options.keys, made=features)
         # Labels are kept too: they are read several times, and a query behind them could give other rows each time.
-        return replace(labels, frame=kept(labels.frame))
+        return replace(labels, frame=cached(labels.frame))
 
     @cached_property
     def _span(self) -> tuple[int, int]:
@@ -310,8 +310,8 @@ class TrainingSet:
         None if readers follow none.
         """
         online = self._deployment.engines.online.address
-        found = followed_builds(online, self._deployment.profile.namespace, self._views)
-        builds = {b.view: (b.id, definition_in({"build": b.id, **b.manifest})) for b in found}
+        followed = followed_builds(online, self._deployment.profile.namespace, self._views)
+        builds = {b.view: (b.id, definition_in({"build": b.id, **b.manifest})) for b in followed}
         if self._frozen is not None:
             frozen = {n: v["build"] for n, v in self._frozen["views"].items() if v["build"]}
         else:
@@ -362,16 +362,16 @@ class TrainingSet:
 
     def _receipts(self, view: DeclaredView, build: str) -> list[Receipt]:
         """Return the receipts of a build: all that the topic holds, and those in the lake that the labels need."""
-        found = ReceiptStore(self._deployment.receipts, f"{view.name}/{build}").every()
-        oldest = min((receipt.first for receipt in found if receipt.known), default=None)
-        if found and oldest != 0:
+        receipts = ReceiptStore(self._deployment.receipts, f"{view.name}/{build}").every()
+        oldest = min((receipt.first for receipt in receipts if receipt.known), default=None)
+        if receipts and oldest != 0:
             table = receipts_table(self._deployment.lake, view.name)
             moved = [r for r in receipt_table.rows_of(self._session, table, build) if oldest is None or r.last < oldest]
             if needed := needed_of(moved, self._span, self._batches(view)):
                 first, last = needed[0].first, needed[-1].last
                 documents = receipt_table.documents(self._session, table, build, first, last)
-                found += [Receipt.from_json(document) for document in documents]
-        return known_history(found)
+                receipts += [Receipt.from_json(document) for document in documents]
+        return known_history(receipts)
 
     # History in the report --------------------------------------------------------------------------------------
 
@@ -386,10 +386,10 @@ class TrainingSet:
 
     def _known_since(self) -> Callable[[Definition], int | Literal["always"] | None]:
         def since(definition: Definition) -> int | Literal["always"] | None:
-            found = [self._known[origin.topic] for origin in definition.origins if origin.topic in self._known]
-            if not found:
+            starts = [self._known[origin.topic] for origin in definition.origins if origin.topic in self._known]
+            if not starts:
                 return "always"
-            return None if None in found else max(moment for moment in found if moment is not None)
+            return None if None in starts else max(moment for moment in starts if moment is not None)
 
         return since
 
@@ -430,16 +430,16 @@ def served_by(receipts: Iterable[Receipt], build: str, topics: list[str], last: 
     unknown: list[Unknown] = []
     before, following = 0, 0
     for receipt in receipts:
-        found = receipt.batches()
-        if found is None:
+        applied = receipt.batches()
+        if applied is None:
             # It is not known when each of its batches was applied, only when all of them were.
             unknown.append(Unknown(before, receipt.applied["online"], following, receipt.last))
-            found = [Applied(receipt.last, receipt.applied["online"], receipt.ends)]
+            applied = [Applied(receipt.last, receipt.applied["online"], receipt.ends)]
         elif receipt.first > following:  # the missing batches end where this receipt begins
             starts = {t: {p: start for p, (start, _) in parts.items()} for t, parts in receipt.ranges.items()}
-            unknown.append(Unknown(before, found[0].online, following, receipt.first - 1))
-            found = [Applied(receipt.first - 1, found[0].online, starts), *found]
-        for batch in found:
+            unknown.append(Unknown(before, applied[0].online, following, receipt.first - 1))
+            applied = [Applied(receipt.first - 1, applied[0].online, starts), *applied]
+        for batch in applied:
             ends = {
                 topics.index(topic) * SLOTS_PER_TOPIC + partition: end
                 for topic, parts in batch.ends.items()
@@ -497,13 +497,13 @@ def again(directory: str, deployment: Deployment) -> TrainingSet:
             fix="name a directory that leftfold training-set --out has written to its end",
         )
     vector = VectorDefinition.from_json(manifest["vector"])
-    for name, told in manifest["views"].items():
+    for name, frozen in manifest["views"].items():
         declared = deployment.catalog.view(name)
-        if declared.fingerprint != told["fingerprint"]:
+        if declared.fingerprint != frozen["fingerprint"]:
             raise ProjectError(
                 "definition-changed",
                 f"{name} is declared differently from when {directory} was made",
-                why=f"its meaning was {told['fingerprint']}, and is {declared.fingerprint} now: values would differ",
+                why=f"its meaning was {frozen['fingerprint']}, and is {declared.fingerprint} now: values would differ",
                 fix="bring back the declarations of that time; or make a new training set",
                 source=declared.source,
             )

@@ -22,7 +22,7 @@ from leftfold.run.sources import learned
 from leftfold.spark.history.records import head_is_gone, look_at_history, over_history, read_history, starts_since
 from leftfold.spark.history.redriven import redriven, with_redriven
 from leftfold.spark.source import Source
-from leftfold.spark.training.assemble import kept, marked
+from leftfold.spark.training.assemble import cached, marked
 
 if TYPE_CHECKING:
     from leftfold.spark.session import DataFrame, SparkSession
@@ -132,8 +132,8 @@ class PastReader:
             beyond = span[1] + topic.lateness + CLOCK_SLACK
             for partition, at in admin.offsets_at(name, partitions, beyond).items():
                 ends[partition] = ends[partition] if at is None else min(at, ends[partition])
-        found, lacking = starts_since(self.session, source, admin, since)
-        starts = {p: min(at, ends[p]) for p, at in found[name].items()}
+        starts_by_topic, lacking = starts_since(self.session, source, admin, since)
+        starts = {p: min(at, ends[p]) for p, at in starts_by_topic[name].items()}
         gone = () if topic.compacted else tuple(int(place.rpartition("/")[2]) for place in lacking)
         until = 0
         if not topic.compacted:
@@ -159,12 +159,12 @@ class PastReader:
         return replace(source, writer_schemas=used, rejected_ids=frozenset(frozen.rejected), unknown="reject")
 
     def _refuse_gone(self, source: Source, frozen: FrozenPosition) -> None:
-        found = self.deployment.engines.admin.topic_ids([frozen.topic]).get(frozen.topic)
-        if found != frozen.id:
+        topic_id = self.deployment.engines.admin.topic_ids([frozen.topic]).get(frozen.topic)
+        if topic_id != frozen.id:
             raise RunError(
                 "history-gone",
                 f"topic {frozen.topic} is not the one that this rests on",
-                why=f"it was deleted and made again since: its id was {frozen.id}, and is {found} now",
+                why=f"it was deleted and made again since: its id was {frozen.id}, and is {topic_id} now",
                 fix="make the training set anew from what the topic has now",
             )
         if any(source.archives):
@@ -173,10 +173,10 @@ class PastReader:
         gaps = {p: (at, min(firsts[p], frozen.ends[p])) for p, at in frozen.starts.items() if at < firsts.get(p, 0)}
         gaps = {p: (a, b) for p, (a, b) in gaps.items() if a < b}
         if gaps:
-            told = ", ".join(f"{frozen.topic}/{p}: {a} to {b - 1} ({b - a})" for p, (a, b) in sorted(gaps.items()))
+            ranges = ", ".join(f"{frozen.topic}/{p}: {a} to {b - 1} ({b - a})" for p, (a, b) in sorted(gaps.items()))
             raise RunError(
                 "history-gone",
-                f"the log no longer has all that this rests on: {told}",
+                f"the log no longer has all that this rests on: {ranges}",
                 why="retention or a person deleted the oldest records of these partitions",
                 fix="make the training set anew from what the log still has; archive=True keeps what retention deletes",
             )
@@ -201,7 +201,7 @@ class PastReader:
                 again = redriven(self.session, source, redrives, {0: position.redriven})
                 records = with_redriven(records, marked(again, original=False), at_most=position.redriven)
             try:
-                stored = kept(records)
+                stored = cached(records)
             except RunError as error:
                 failure = str(error.__cause__)
                 wiser = learned(source, self.deployment.engines.registry, failure)

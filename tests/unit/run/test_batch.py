@@ -154,12 +154,12 @@ def stores(monkeypatch: pytest.MonkeyPatch) -> Stores:
         stores.done.append("collect")
         return Output(packed, [])
 
-    def kept(packed: Any) -> Output:
+    def cached(packed: Any) -> Output:
         stores.done.append("keep")
         return Output(packed, persisted=True)
 
     monkeypatch.setattr(batch, "collected", collected)
-    monkeypatch.setattr(batch, "kept", kept)
+    monkeypatch.setattr(batch, "cached", cached)
     monkeypatch.setattr(batch, "write_online", stores.write)
     monkeypatch.setattr(batch, "write_changelog", stores.log)
     monkeypatch.setattr(batch, "write_changelog_rows", stores.log)

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import json
 
-from leftfold.spark.cutover import FrozenHistory, Past, later
+from leftfold.offsets import later
+from leftfold.spark.cutover import FrozenHistory, Past
 from leftfold.store.layout import LedgerRow
 
 FROZEN = FrozenHistory(

@@ -25,7 +25,7 @@ from leftfold.errors import RunError
 from leftfold.fold.expressions import from_micros
 from leftfold.offsets import Range, Ranges
 from leftfold.spark import files
-from leftfold.spark.sinks.delta import Ends, append, follows, newest, quoted, snapshot, told
+from leftfold.spark.sinks.delta import Ends, append, ends_text, follows, newest, quoted, snapshot
 
 # Delta's id of the writer: the same for every intake, so that two concurrent intakes conflict.
 APPLICATION = "leftfold-archive"
@@ -89,13 +89,13 @@ def held(session: SparkSession, table: str, topic: str) -> Held:
     """The content of an archive for readers, at one version. `topic` is the name in the cluster, used in the ranges."""
     if not exists(session, table):
         return Held(table, -1, None, Ranges(), {})
-    version, found = _position(session, table)
-    ranges = [Range(topic, p, start, end) for p, spans in found.holds.items() for start, end in spans]
+    version, current = _position(session, table)
+    ranges = [Range(topic, p, start, end) for p, spans in current.holds.items() for start, end in spans]
     past = imported(session, table, version)
     if past:
-        firsts = {p: min((s for s, _ in found.holds.get(p, ())), default=end) for p, end in found.ends.items()}
+        firsts = {p: min((s for s, _ in current.holds.get(p, ())), default=end) for p, end in current.ends.items()}
         ranges += [Range(topic, p, past.get(p, 0), first) for p, first in firsts.items()]
-    return Held(table, version, found.topic_id, Ranges.of(ranges), found.ends)
+    return Held(table, version, current.topic_id, Ranges.of(ranges), current.ends)
 
 
 def _position(session: SparkSession, table: str) -> tuple[int, ArchivePosition]:
@@ -109,15 +109,15 @@ def _position(session: SparkSession, table: str) -> tuple[int, ArchivePosition]:
 
 def _position_of_rows(session: SparkSession, table: str, version: int) -> ArchivePosition:
     """The end of a new table, or of one whose history was cleaned. Gaps that a user allowed are then not known."""
-    found = (
+    bounds = (
         at_version(session, table, version)
         .where("offset >= 0")
         .groupBy("partition")
         .agg(F.min("offset").alias("first"), F.max("offset").alias("last"), F.max("topic_id").alias("topic"))
         .collect()
     )
-    holds = {int(row["partition"]): [[int(row["first"]), int(row["last"]) + 1]] for row in found}
-    topic = next((str(row["topic"]) for row in found), None)
+    holds = {int(row["partition"]): [[int(row["first"]), int(row["last"]) + 1]] for row in bounds}
+    topic = next((str(row["topic"]) for row in bounds), None)
     return ArchivePosition(version, topic, {p: spans[0][1] for p, spans in holds.items()}, holds, "")
 
 
@@ -146,14 +146,14 @@ def append_batch(
     `first` says that this is the first batch of a checkpoint. `sequence` and `holds` of `to` are ignored: they are
     computed from the table.
     """
-    found = position(session, table)
-    taken = follows(found.ends, starts, to.ends, first=first)
+    current = position(session, table)
+    taken = follows(current.ends, starts, to.ends, first=first)
     if taken is None:
-        raise taken_over(topic, f"the table ends at {told(found.ends)}, the batch starts at {told(starts)}")
+        raise taken_over(topic, f"the table ends at {ends_text(current.ends)}, the batch starts at {ends_text(starts)}")
     if not taken:
         return
     read = {p: (starts.get(p, 0), end) for p, end in to.ends.items()}
-    ahead = ArchivePosition(found.sequence + 1, to.topic_id, to.ends, _joined(found.holds, read), to.writer)
+    ahead = ArchivePosition(current.sequence + 1, to.topic_id, to.ends, _joined(current.holds, read), to.writer)
     rows = rows_of(records, to.topic_id).coalesce(max(1, sum(e - s for s, e in read.values()) // _RECORDS_PER_FILE))
     move(session, rows, table, topic=topic, to=ahead)
 
@@ -171,9 +171,9 @@ def no_rows(session: SparkSession, table: str) -> DataFrame:
 
 
 def _joined(holds: dict[int, list[list[int]]], read: dict[int, tuple[int, int]]) -> dict[int, list[list[int]]]:
-    found = [Range("", p, s, e) for p, spans in holds.items() for s, e in spans]
+    existing = [Range("", p, s, e) for p, spans in holds.items() for s, e in spans]
     joined: dict[int, list[list[int]]] = {}
-    for r in Ranges.of([*found, *(Range("", p, s, e) for p, (s, e) in read.items())]):
+    for r in Ranges.of([*existing, *(Range("", p, s, e) for p, (s, e) in read.items())]):
         joined.setdefault(r.partition, []).append([r.start, r.end])
     return joined
 
@@ -305,10 +305,10 @@ def days(session: SparkSession, table: str) -> list[Day]:
     ]
 
 
-def to_compact(found: list[Day], now: datetime) -> Day | None:
+def to_compact(candidates: list[Day], now: datetime) -> Day | None:
     """The oldest closed date that has more files than it needs."""
-    newest_date = max((day.date for day in found), default=None)
-    for day in found:
+    newest_date = max((day.date for day in candidates), default=None)
+    for day in candidates:
         ended = datetime(day.date.year, day.date.month, day.date.day, tzinfo=UTC) + timedelta(days=1)
         closed = newest_date is not None and day.date < newest_date and now >= ended + _CLOSED_AFTER
         if closed and day.files >= files_of(day) + _TOO_MANY:

@@ -13,10 +13,11 @@ from pyspark.sql import functions as F
 
 from leftfold.errors import RunError
 from leftfold.fold.definition import Key
+from leftfold.offsets import Offsets
 from leftfold.spark.catalyst import entity
 from leftfold.spark.history.records import read_history
 from leftfold.spark.history.redriven import with_redriven
-from leftfold.spark.source import Offsets, Source
+from leftfold.spark.source import Source
 from leftfold.spark.training.offline import features_at
 from leftfold.spark.views.tiles import TilesJob, accepted
 
@@ -78,9 +79,9 @@ def table_at(session: SparkSession, location: str, keys: Sequence[Key], columns:
     """
     try:
         delta = session.read.format("delta").load(location) if _is_delta(session, location) else None
-        found = session.read.parquet(location) if delta is None else delta
+        table = session.read.parquet(location) if delta is None else delta
         names = {k.name: columns.get(k.name, k.name) for k in keys}
-        own = found.select(*(F.col(f"`{theirs}`").alias(f"key_{ours}") for ours, theirs in names.items()), "*")
+        own = table.select(*(F.col(f"`{theirs}`").alias(f"key_{ours}") for ours, theirs in names.items()), "*")
     except AnalysisException as error:
         raise RunError(
             "table-unreadable",
@@ -88,10 +89,10 @@ def table_at(session: SparkSession, location: str, keys: Sequence[Key], columns:
             why=str(error).splitlines()[0][:300],
             fix="name a directory of Parquet files or a Delta table; --key OURS=THEIRS says how its keys are called",
         ) from error
-    given = {theirs: ours for ours, theirs in columns.items() if ours not in names}
-    features = [c for c in found.columns if c not in names.values()]
+    renames = {theirs: ours for ours, theirs in columns.items() if ours not in names}
+    features = [c for c in table.columns if c not in names.values()]
     return own.select(
-        entity(tuple(keys), "key_").alias("entity"), *(F.col(f"`{c}`").alias(given.get(c, c)) for c in features)
+        entity(tuple(keys), "key_").alias("entity"), *(F.col(f"`{c}`").alias(renames.get(c, c)) for c in features)
     )
 
 
@@ -141,11 +142,11 @@ def _counted(
         F.count(F.lit(1)).alias("entities"),
         *(F.count(F.when(fate == kind, 1)).alias(f"{kind}{i}") for i, fate in enumerate(fates) for kind in kinds),
     ).collect()[0]
-    found = []
+    per_feature = []
     for i, (feature, largest) in enumerate(zip(features, _largest(table, fates, features, types, top), strict=True)):
         equal, different, only_left, only_right = (int(counts[f"{kind}{i}"]) for kind in kinds)
-        found.append(FeatureDifference(feature, equal, different, only_left, only_right, tuple(largest)))
-    return Differences(counts["entities"], tuple(found))
+        per_feature.append(FeatureDifference(feature, equal, different, only_left, only_right, tuple(largest)))
+    return Differences(counts["entities"], tuple(per_feature))
 
 
 def _largest(
@@ -159,9 +160,9 @@ def _largest(
     unequal = F.filter(rows, lambda row: row["fate"] != "equal")
     order = Window.partitionBy("row.feature").orderBy(F.col("row.size").desc(), "entity")
     placed = table.select("entity", F.explode(unequal).alias("row")).withColumn("place", F.row_number().over(order))
-    for found in placed.where(F.col("place") <= top).orderBy("place").collect():
-        row = found["row"]
-        largest[row["feature"]].append(Largest(found["entity"], row["left"], row["right"], row["difference"]))
+    for ranked in placed.where(F.col("place") <= top).orderBy("place").collect():
+        row = ranked["row"]
+        largest[row["feature"]].append(Largest(ranked["entity"], row["left"], row["right"], row["difference"]))
     return largest
 
 

@@ -80,7 +80,7 @@ def as_records(
         raise _misfit(topic, f"there is no field {unknown[0]}", f"its fields are {', '.join(fields)}")
     types = {f.name: f.dataType for f in rows.schema.fields}
     if not isinstance(types.get(time), T.TimestampType):
-        raise _misfit(topic, f"column {time}, of the log time, {_found(types, time)}", "it has to be a timestamp")
+        raise _misfit(topic, f"column {time}, of the log time, {_type_text(types, time)}", "it has to be a timestamp")
     values = {f.name: _value(topic, f, columns, types) for f in fields.values()}
     lacking = [value.isNull() for name, value in values.items() if not fields[name].optional]
     event = rows.select(
@@ -100,14 +100,14 @@ def as_records(
 
 def span(records: DataFrame) -> tuple[Span | None, int]:
     """The content of the records (None if no log time is known), and the number that lack a required value."""
-    found = records.agg(
+    totals = records.agg(
         F.count(F.lit(1)).alias("records"),
         F.unix_micros(F.min("log_time")).alias("first"),
         F.unix_micros(F.max("log_time")).alias("last"),
         F.count_if("lacking").alias("lacking"),
     ).collect()[0]
-    known = None if found["first"] is None else Span(found["records"], found["first"], found["last"])
-    return known, found["lacking"]
+    known = None if totals["first"] is None else Span(totals["records"], totals["first"], totals["last"])
+    return known, totals["lacking"]
 
 
 def placed(records: DataFrame, topic_id: str) -> DataFrame:
@@ -158,8 +158,8 @@ def append_past(rows: DataFrame, table: str, number: int) -> None:
 def digest(rows: DataFrame) -> tuple[int, int]:
     """The number of rows, and a hash over all of them to compare them with others."""
     mixed = F.bit_xor(F.xxhash64("partition", "offset", "log_time", "key", "value"))
-    found = rows.agg(F.count(F.lit(1)), mixed).collect()[0]
-    return int(found[0]), int(found[1] or 0)
+    totals = rows.agg(F.count(F.lit(1)), mixed).collect()[0]
+    return int(totals[0]), int(totals[1] or 0)
 
 
 def past(session: SparkSession, table: str, version: int) -> DataFrame:
@@ -171,17 +171,17 @@ def _value(topic: Topic[Any], field: EventField, columns: Mapping[str, str], typ
     if name not in types and field.name not in columns and not (field.required and not field.optional):
         default = None if field.required else field.default
         return (F.lit(None) if default is None else constant(default)).cast(type_of(field))
-    found = types.get(name)
-    plain = found.elementType if field.repeated and isinstance(found, T.ArrayType) else found
-    if not isinstance(plain, _FITTING[field.kind]) or field.repeated != isinstance(found, T.ArrayType):
+    column_type = types.get(name)
+    plain = column_type.elementType if field.repeated and isinstance(column_type, T.ArrayType) else column_type
+    if not isinstance(plain, _FITTING[field.kind]) or field.repeated != isinstance(column_type, T.ArrayType):
         many = "a list of " if field.repeated else ""
         raise _misfit(
-            topic, f"column {name}, of {field.name}, {_found(types, name)}", f"the field is {many}{field.kind}"
+            topic, f"column {name}, of {field.name}, {_type_text(types, name)}", f"the field is {many}{field.kind}"
         )
     return F.col(f"`{name}`").cast(type_of(field))
 
 
-def _found(types: Mapping[str, T.DataType], name: str) -> str:
+def _type_text(types: Mapping[str, T.DataType], name: str) -> str:
     return f"is {types[name].simpleString()}" if name in types else "is not in the table"
 
 
@@ -199,8 +199,8 @@ def until(records: DataFrame, moment: int | None) -> DataFrame:
 def first_logged(records: DataFrame) -> int | None:
     """The earliest log time, µs, of records with Kafka's columns or of rows of an archive; None if there are none."""
     name = "timestamp" if "timestamp" in records.columns else "log_time"
-    found = records.agg(F.unix_micros(F.min(name))).collect()[0][0]
-    return None if found is None else int(found)
+    earliest = records.agg(F.unix_micros(F.min(name))).collect()[0][0]
+    return None if earliest is None else int(earliest)
 
 
 def _misfit(topic: Topic[Any], what: str, why: str) -> DeclarationError:

@@ -24,15 +24,15 @@ def recomputed(records: DataFrame, job: Job, number: int, *, newest_event: int =
 
     With `newest_event` (µs), tiles that are so old that no read reaches them are left out.
     """
-    made = hashed(job.stream(records, 0))
+    rows = hashed(job.stream(records, 0))
     definition = job.definition
     if isinstance(definition, Definition) and newest_event and definition.rings:
         reach = F.create_map(
             *(F.lit(n).cast("long") for step, ring in definition.rings.items() for n in (step, step * ring))
         )
-        kept = F.unix_micros("tile_end") > F.lit(newest_event) - F.element_at(reach, F.col("step"))
-        made = made.where((F.col("step") <= 0) | kept)
-    return job.packed(made, number)
+        reachable = F.unix_micros("tile_end") > F.lit(newest_event) - F.element_at(reach, F.col("step"))
+        rows = rows.where((F.col("step") <= 0) | reachable)
+    return job.packed(rows, number)
 
 
 def lifetime_from(plain: DataFrame, corrected: DataFrame) -> DataFrame:

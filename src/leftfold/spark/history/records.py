@@ -20,10 +20,10 @@ from pyspark.sql import functions as F
 
 from leftfold.errors import RunError
 from leftfold.kafka.admin import Admin
-from leftfold.offsets import Range, Ranges
+from leftfold.offsets import Offsets, Range, Ranges
 from leftfold.spark.history.archive import Held, first_since, held, read_archive
 from leftfold.spark.ids import looked_at
-from leftfold.spark.source import Offsets, Source, raw_range, records_of
+from leftfold.spark.source import Source, raw_range, records_of
 
 T = TypeVar("T")
 _BEFORE_ALL = -(1 << 62)
@@ -98,10 +98,10 @@ def look_at_history(
 
 def _raw(session: SparkSession, source: Source, starts: Offsets, ends: Offsets, key: bytes | None) -> list[DataFrame]:
     """Undecoded records from archive and log, with the columns of Kafka's source."""
-    found, parts = _settled(session, source, Ranges.between(starts, ends))
+    archives, parts = _settled(session, source, Ranges.between(starts, ends))
     frames = [
         read_archive(session, archive, [r for r in parts.archive if r.topic == topic], key=key)
-        for topic, archive in found.items()
+        for topic, archive in archives.items()
         if any(r.topic == topic for r in parts.archive)
     ]
     pieces: dict[tuple[str, int], list[Range]] = {}
@@ -137,11 +137,11 @@ def _settled(session: SparkSession, source: Source, wanted: Ranges) -> tuple[dic
     looks = _LOOKS if any(source.archives) else 1
     while True:
         firsts = _firsts(admin, source)
-        found = archives_of(session, source, admin)
-        archived = reduce(Ranges.__or__, (archive.ranges for archive in found.values()), Ranges())
+        archives = archives_of(session, source, admin)
+        archived = reduce(Ranges.__or__, (archive.ranges for archive in archives.values()), Ranges())
         parts = seam(wanted, archived, firsts)
         if not parts.gap.ranges:
-            return found, parts
+            return archives, parts
         looks -= 1
         if not looks:
             raise _lost(parts.gap, archived=any(source.archives))
@@ -163,10 +163,10 @@ def archives_of(session: SparkSession, source: Source, admin: Admin) -> dict[str
         return {}
     ids = admin.topic_ids(tables)
     there = {topic: held(session, table, topic) for topic, table in tables.items()}
-    found = {topic: archive for topic, archive in there.items() if archive.version >= 0}  # otherwise it has not begun
-    for topic, archive in found.items():
+    begun = {topic: archive for topic, archive in there.items() if archive.version >= 0}  # otherwise it has not begun
+    for topic, archive in begun.items():
         check_topic(topic, archive.topic_id, ids.get(topic))
-    return found
+    return begun
 
 
 def head_is_gone(failure: str) -> bool:
@@ -200,17 +200,17 @@ def starts_since(
     starts: Offsets = {}
     lacking: list[str] = []
     firsts = _firsts(admin, source)
-    found = archives_of(session, source, admin)
+    archives = archives_of(session, source, admin)
     for topic, partitions in zip(source.topics, source.partitions, strict=True):
         first = firsts[topic]
         logged = first if since is None else _logged_since(admin, topic, partitions, since, first)
-        archive = found.get(topic)
-        kept = {} if archive is None else _reach(archive.ranges, first)
+        archive = archives.get(topic)
+        reach = {} if archive is None else _reach(archive.ranges, first)
         below = {} if archive is None or since is None else first_since(session, archive, since)
         starts[topic] = {}
         for p in range(partitions):
             own = 0 if begins is None else begins.get(topic, {}).get(p, 0)
-            oldest = kept.get(p, first[p])
+            oldest = reach.get(p, first[p])
             start = logged[p]
             if start == first[p] and oldest < first[p]:  # the archive may have older records logged since
                 start = oldest if since is None else min(start, max(oldest, below.get(p, start)))
@@ -223,8 +223,8 @@ def starts_since(
 
 
 def _logged_since(admin: Admin, topic: str, partitions: int, since: int, first: Mapping[int, int]) -> dict[int, int]:
-    found, ends = admin.offsets_at(topic, partitions, since), admin.end_offsets(topic, partitions)
-    return {p: ends[p] if at is None else max(at, first[p]) for p, at in found.items()}
+    offsets, ends = admin.offsets_at(topic, partitions, since), admin.end_offsets(topic, partitions)
+    return {p: ends[p] if at is None else max(at, first[p]) for p, at in offsets.items()}
 
 
 def _reach(archived: Ranges, firsts: Mapping[int, int]) -> dict[int, int]:

@@ -129,8 +129,8 @@ def corrected(
     """
     reached = (F.col("end_us") <= F.lit(closed)) & (F.col("end_us") - F.col("step") >= F.lit(since))
     wanted = _tiles_of(fresh, job).where(reached).select(*_TILE).distinct()
-    made = tiles(records, job.definition, delay=0, stream=job.between).where(F.col("step") > 0)
-    return pack(made.join(wanted, list(_TILE), "left_semi"), job.definition, number)
+    computed = tiles(records, job.definition, delay=0, stream=job.between).where(F.col("step") > 0)
+    return pack(computed.join(wanted, list(_TILE), "left_semi"), job.definition, number)
 
 
 def _tiles_of(fresh: DataFrame, job: TilesJob) -> DataFrame:

@@ -18,9 +18,10 @@ from pyspark.sql.types import StringType
 
 from leftfold.declare.event import fields_of
 from leftfold.declare.topic import Topic
+from leftfold.offsets import Offsets
 from leftfold.spark.history.records import read_history
 from leftfold.spark.sinks.intake import with_outcome
-from leftfold.spark.source import Offsets, Source
+from leftfold.spark.source import Source
 
 FAILURES = (PySparkException, Py4JError)
 # Columns in addition to the fields of an event, whose names cannot start with an underscore.
@@ -65,11 +66,11 @@ def replayed(
 
 def content(rows: DataFrame) -> Content:
     hashes = [F.sum(_hash(rows, half).cast("decimal(20,0)")) for half in _HALVES]
-    found = rows.groupBy("_outcome").agg(F.count(F.lit(1)), *hashes).collect()
-    sums = [sum(int(row[2 + half]) for row in found) % (1 << 64) for half in _HALVES]
+    groups = rows.groupBy("_outcome").agg(F.count(F.lit(1)), *hashes).collect()
+    sums = [sum(int(row[2 + half]) for row in groups) % (1 << 64) for half in _HALVES]
     return Content(
-        records=sum(row[1] for row in found),
-        outcomes={row[0]: row[1] for row in sorted(found)},
+        records=sum(row[1] for row in groups),
+        outcomes={row[0]: row[1] for row in sorted(groups)},
         digest="".join(f"{total:016x}" for total in sums),
     )
 
@@ -110,5 +111,5 @@ def _exact(session: SparkSession) -> Iterator[None]:
             session.conf.set(name, value)
         yield
     finally:
-        for name, found in before.items():
-            session.conf.set(name, str(found))
+        for name, original in before.items():
+            session.conf.set(name, str(original))

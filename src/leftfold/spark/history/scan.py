@@ -98,7 +98,7 @@ class Scan:
                         self._session.sparkContext.cancelJobGroup(self._group)
                 result = future.result()
             except (PySparkException, Py4JError) as error:
-                raise (_told(error) if going else ScanStoppedError()) from error
+                raise (_explained(error) if going else ScanStoppedError()) from error
             finally:
                 self._session.sparkContext.cancelJobGroup(self._group)  # if `look` failed
         self.done = self.total
@@ -112,14 +112,14 @@ class Scan:
         """Update the progress by the tasks of the stage that reads records, which is the first stage of its job."""
         tracker = self._session.sparkContext.statusTracker()
         for job in tracker.getJobIdsForGroup(self._group):
-            found = tracker.getJobInfo(job)
-            stages = sorted(found.stageIds) if found else []
+            job_info = tracker.getJobInfo(job)
+            stages = sorted(job_info.stageIds) if job_info else []
             stage = tracker.getStageInfo(stages[0]) if stages else None
             if stage is not None and stage.numTasks:
                 self.done = max(self.done, self.total * stage.numCompletedTasks // stage.numTasks)
 
 
-def _told(failure: PySparkException | Py4JError) -> LeftfoldError:
+def _explained(failure: PySparkException | Py4JError) -> LeftfoldError:
     if (refusal := in_java(str(failure))) is not None:
         return refusal
     lines = [line.strip() for line in str(failure).splitlines() if line.strip()]

@@ -55,12 +55,12 @@ def _on_executor(
     import pyarrow as pa
 
     rows = (row for batch in batches for row in zip(*(c.to_pylist() for c in batch.columns), strict=True))
-    sent, found = 0, None
+    sent, newer = 0, None
     try:
         for writer, group in groupby(rows, key=itemgetter(0)):
             sent += write(changelog, writer, number, (row[1:] for row in group), repair=repair)
     except StaleWriterError as error:  # returned, not raised: a retry of the task would fail in the same way
-        found = error.found
+        newer = error.found
         for _ in rows:  # Spark does not reuse a worker that leaves input unread
             pass
-    yield pa.RecordBatch.from_pydict({"sent": pa.array([sent], pa.int64()), "found": pa.array([found], pa.int64())})
+    yield pa.RecordBatch.from_pydict({"sent": pa.array([sent], pa.int64()), "found": pa.array([newer], pa.int64())})

@@ -102,28 +102,28 @@ def append(rows: DataFrame, table: str, *, application: str, sequence: int, said
     )
 
 
-def follows(found: Ends, starts: Ends, ends: Ends, *, first: bool) -> bool | None:
+def follows(table_ends: Ends, starts: Ends, ends: Ends, *, first: bool) -> bool | None:
     """Return whether to append a batch: True if it starts where the table ends, False if the table has it already.
 
     None means neither: the batch comes from another query. The first batch of a checkpoint (`first`) may have
     partitions that the table does not know, from their first record on.
     """
-    if found == ends:
+    if table_ends == ends:
         return False
-    known = {p: start for p, start in starts.items() if p in found} if first else starts
-    return True if found == known else None
+    known = {p: start for p, start in starts.items() if p in table_ends} if first else starts
+    return True if table_ends == known else None
 
 
 def fits(session: SparkSession, checkpoint: str, topic: str, ends: Ends) -> bool:
     """Return whether the checkpoint continues at the table's end: with a batch that is written already, or the next."""
-    found = standing(session, checkpoint)
-    if found is None or found.planned < 0:
+    progress = standing(session, checkpoint)
+    if progress is None or progress.planned < 0:
         return True  # the checkpoint has no batch yet
-    starts = batch_offsets(session, checkpoint, found.committed).get(topic, {})
-    if found.committed < 0:
+    starts = batch_offsets(session, checkpoint, progress.committed).get(topic, {})
+    if progress.committed < 0:
         starts = {p: start for p, start in starts.items() if p in ends}
-    return ends in (starts, batch_offsets(session, checkpoint, found.planned).get(topic, {}))
+    return ends in (starts, batch_offsets(session, checkpoint, progress.planned).get(topic, {}))
 
 
-def told(ends: Ends) -> str:
+def ends_text(ends: Ends) -> str:
     return ", ".join(f"{p}:{end}" for p, end in sorted(ends.items())) or "its start"

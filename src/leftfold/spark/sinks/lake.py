@@ -19,7 +19,7 @@ from leftfold.kafka.admin import Admin
 from leftfold.settings import Kafka
 from leftfold.spark.checkpoint import batch_offsets, set_aside
 from leftfold.spark.query import Query, start_batches
-from leftfold.spark.sinks.delta import Ends, append, fits, follows, newest, quoted, told
+from leftfold.spark.sinks.delta import Ends, append, ends_text, fits, follows, newest, quoted
 
 # Delta's id of the writer: the same for every query, so that two concurrent queries conflict.
 _APPLICATION = "leftfold-lake"
@@ -62,9 +62,9 @@ def start_lake(
     """
     own = session.newSession()
     _make(own, table)
-    found = position(own, table)
-    starts = _starts(Admin(kafka), topic, view, found.ends)
-    if not fits(own, checkpoint, topic, found.ends):
+    current = position(own, table)
+    starts = _starts(Admin(kafka), topic, view, current.ends)
+    if not fits(own, checkpoint, topic, current.ends):
         set_aside(own, checkpoint)
     options = {
         **kafka.for_spark(),
@@ -115,15 +115,17 @@ def _position_of_rows(session: SparkSession, table: str, version: int) -> LakePo
     return LakePosition(version, ends, "")  # Delta's own count is above every number that was used
 
 
-def continues(view: str, found: Ends, starts: Ends, ends: Ends, *, first: bool = False) -> bool:
+def continues(view: str, table_ends: Ends, starts: Ends, ends: Ends, *, first: bool = False) -> bool:
     """Return whether to append a batch: True if it starts where the table ends, False if the table has it already.
 
     Raises if neither is the case. The first batch of a checkpoint (`first`) may have partitions that the table does not
     know, from their first record on.
     """
-    taken = follows(found, starts, ends, first=first)
+    taken = follows(table_ends, starts, ends, first=first)
     if taken is None:
-        raise _taken(view, f"the table ends at {told(found)} of the changelog, the batch starts at {told(starts)}")
+        raise _taken(
+            view, f"the table ends at {ends_text(table_ends)} of the changelog, the batch starts at {ends_text(starts)}"
+        )
     return taken
 
 
@@ -151,9 +153,9 @@ class _Feed:
     def _write(self, batch: DataFrame, number: int) -> None:
         starts = batch_offsets(self.session, self.checkpoint, number - 1).get(self.topic, {})
         ends = batch_offsets(self.session, self.checkpoint, number).get(self.topic, {})
-        found = position(self.session, self.table)
-        if continues(self.view, found.ends, starts, ends, first=number == 0):
-            self._append(batch, starts, LakePosition(found.sequence + 1, ends, self.writer))
+        current = position(self.session, self.table)
+        if continues(self.view, current.ends, starts, ends, first=number == 0):
+            self._append(batch, starts, LakePosition(current.sequence + 1, ends, self.writer))
 
     def _append(self, batch: DataFrame, starts: Ends, to: LakePosition) -> None:
         records = sum(end - starts.get(p, 0) for p, end in to.ends.items())
@@ -208,7 +210,7 @@ def _starts(admin: Admin, topic: str, view: str, ends: Ends) -> dict[str, int]:
     if beyond:
         raise RunError(
             "lake-ahead",
-            f"{view}: the lake holds the changelog up to {told(beyond)}, the topic {topic} ends before",
+            f"{view}: the lake holds the changelog up to {ends_text(beyond)}, the topic {topic} ends before",
             why="the topic was deleted and made again, or the table belongs to another",
             fix="give the view another lake, or rename the table; the lake is then fed from the changelog's start",
         )

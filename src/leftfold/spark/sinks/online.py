@@ -70,14 +70,14 @@ def collected(packed: DataFrame) -> Output:
     """Collect a batch to the driver. It has at most DRIVER_ROWS rows. Raises TooWideError if a row is too long."""
     wide = f"octet_length(value) + coalesce(octet_length(entity), 0) + octet_length(name) > {_DRIVER_BYTES}"
     cut = [f"if({wide}, null, {column}) as {column}" for column in ("entity", "name", "value")]
-    found = packed.selectExpr(*cut, "digest").collect()
-    if any(row[2] is None for row in found):
+    packed_rows = packed.selectExpr(*cut, "digest").collect()
+    if any(row[2] is None for row in packed_rows):
         raise TooWideError
-    rows = sorted(((row[0], row[1], row[2]) for row in found), key=lambda row: (row[0] is not None, row[0]))
-    return Output(packed, rows, sum(row[3] or 0 for row in found) % DIGESTS)
+    rows = sorted(((row[0], row[1], row[2]) for row in packed_rows), key=lambda row: (row[0] is not None, row[0]))
+    return Output(packed, rows, sum(row[3] or 0 for row in packed_rows) % DIGESTS)
 
 
-def kept(packed: DataFrame) -> Output:
+def cached(packed: DataFrame) -> Output:
     """Keep a batch in Spark, for several writers. It is computed once: a second computation would reload the state."""
     return Output(packed.persist(), persisted=True)
 

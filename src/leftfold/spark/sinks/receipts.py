@@ -36,8 +36,8 @@ def make(session: SparkSession, table: str) -> None:
 def end_of(session: SparkSession, table: str, build: str) -> int:
     """The last batch of a build in the table; -1 if there is none."""
     rows = session.read.format("delta").load(table).where(F.col("build") == build)
-    found = rows.agg(F.max("last")).collect()[0][0]
-    return -1 if found is None else int(found)
+    last = rows.agg(F.max("last")).collect()[0][0]
+    return -1 if last is None else int(last)
 
 
 def add(session: SparkSession, table: str, build: str, rows: Iterable[tuple[ReceiptRow, Mapping[str, Any]]]) -> None:
@@ -58,8 +58,8 @@ def rows_of(session: SparkSession, table: str, build: str) -> list[ReceiptRow]:
     if not exists(session, f"{table}/_delta_log"):
         return []
     rows = session.read.format("delta").load(table).where(F.col("build") == build)
-    found = rows.select("first", "last", F.unix_micros("applied")).orderBy("first").collect()
-    return [ReceiptRow(int(first), int(last), int(online)) for first, last, online in found]
+    spans = rows.select("first", "last", F.unix_micros("applied")).orderBy("first").collect()
+    return [ReceiptRow(int(first), int(last), int(online)) for first, last, online in spans]
 
 
 def documents(session: SparkSession, table: str, build: str, first: int, last: int) -> list[dict[str, Any]]:

@@ -109,12 +109,12 @@ class _Past:
         starts = {
             f"s{i}": self.floor(F.col("at") - F.lit(window), step) for i, (window, step) in enumerate(self._spans)
         }
-        found = asked.withColumns({"whole": whole, **starts})
+        bounded = asked.withColumns({"whole": whole, **starts})
         if self._definition.lifetime:
             # Before the first window, a lifetime is made from the largest tiles. After that it is made like a window.
             first = F.least("whole", *starts) if starts else F.col("whole")
-            found = found.withColumn(self._starts[-1], self.floor(first, self.steps[-1]))
-        return found
+            bounded = bounded.withColumn(self._starts[-1], self.floor(first, self.steps[-1]))
+        return bounded
 
     def of_events(self, wanted: DataFrame, rows: DataFrame, as_of: AsOf) -> DataFrame:
         """Features from events alone, in one aggregation. An asked row without events stays, with empty features."""
@@ -123,7 +123,7 @@ class _Past:
         if not self._definition.lifetime:
             counts &= F.col("event_us") >= F.array_min(F.array(*self._starts))
         joined = wanted.join(events, counts, "left")
-        found = {}
+        features = {}
         for feature in self._definition.windowed:
             # Without this, a count would count the empty row of a left join without events.
             within = F.col("whose").isNotNull()
@@ -132,8 +132,8 @@ class _Past:
             for number in feature.columns:
                 column = self._definition.columns[number]
                 ties = self._definition.stream is not None
-                found[self._name(feature, number)] = aggregate(column, ties=ties, within=within)
-        return self._finished(joined, found, F.max("event_us"))
+                features[self._name(feature, number)] = aggregate(column, ties=ties, within=within)
+        return self._finished(joined, features, F.max("event_us"))
 
     # Pieces: entity, at, upto, mask (windows that hold it), late (1 for single events), p0…pn, newest ----------------
 
@@ -158,9 +158,9 @@ class _Past:
 
     def single_events(self, wanted: DataFrame, base: DataFrame, as_of: AsOf) -> DataFrame:
         step = self.steps[0]
-        found = wanted.withColumn("since", F.greatest("whole", F.array_min(F.array(*self._starts))))
+        bounded = wanted.withColumn("since", F.greatest("whole", F.array_min(F.array(*self._starts))))
         reached = F.sequence(self.floor("since", step), self.floor(F.col("at") - 1, step), F.lit(step))
-        exploded = found.where("since < at").withColumn("start", F.explode(reached))
+        exploded = bounded.where("since < at").withColumn("start", F.explode(reached))
         counts = (F.col("event_us") >= F.col("since")) & (F.col("event_us") < F.col("at"))
         joined = exploded.join(base.hint("merge"), ["entity", "start"]).where(counts & _counts(as_of))
         folded = joined.groupBy(*KEYS, self._mask(F.col("event_us")).alias("mask")).agg(
@@ -177,8 +177,8 @@ class _Past:
         lifetime = wanted.select(*KEYS, self._starts[-1])
         before = F.col("start") < F.col(self._starts[-1])
         joined = lifetime.join(largest.hint("merge"), (F.col("entity") == F.col("whose")) & before)
-        made = self._merged_by(joined, [*KEYS])
-        return made.withColumns({"mask": F.lit(self._lifetime_bit).cast("long"), "late": F.lit(0)})
+        pieces = self._merged_by(joined, [*KEYS])
+        return pieces.withColumns({"mask": F.lit(self._lifetime_bit).cast("long"), "late": F.lit(0)})
 
     def merged(self, wanted: DataFrame, pieces: Sequence[DataFrame]) -> DataFrame:
         empty = [F.lit(None).cast(pieces[0].schema[n].dataType).alias(n) for n in self._partials]
@@ -186,29 +186,29 @@ class _Past:
         itself = wanted.select(*KEYS, F.lit(0).cast("long").alias("mask"), F.lit(0).alias("late"), *empty)
         every = reduce(DataFrame.unionByName, [*pieces, itself])
         order = F.col("mask") * 2 + F.col("late")  # masks grow with time, and single events come after whole tiles
-        found = {}
+        features = {}
         for feature in self._definition.windowed:
             held = F.col("mask").bitwiseAND(F.lit(1 << self._bit(feature))) != 0
             for number in feature.columns:
                 column = self._definition.columns[number]
-                found[self._name(feature, number)] = merged(column, F.col(f"p{number}"), order=order, within=held)
-        return self._finished(every, found, F.max("newest"))
+                features[self._name(feature, number)] = merged(column, F.col(f"p{number}"), order=order, within=held)
+        return self._finished(every, features, F.max("newest"))
 
     # Details ---------------------------------------------------------------------------------------------------------
 
-    def _finished(self, rows: DataFrame, found: dict[str, Column], newest: Column) -> DataFrame:
-        made = [column.alias(name) for name, column in found.items()]
-        folded = rows.groupBy(*KEYS).agg(*made, newest.alias("newest"), *hashing(self._definition))
+    def _finished(self, rows: DataFrame, features: dict[str, Column], newest: Column) -> DataFrame:
+        aggregates = [column.alias(name) for name, column in features.items()]
+        folded = rows.groupBy(*KEYS).agg(*aggregates, newest.alias("newest"), *hashing(self._definition))
         return finished(
             folded, self._definition, lambda f, number: F.col(self._name(f, number)), at=F.col("at"), kept=KEYS
         )
 
     def _tiles(self, base: DataFrame) -> list[DataFrame]:
         """The tiles of each step: the finest from events, each other from those of the step before."""
-        made = base.groupBy("entity", "start").agg(
+        finest = base.groupBy("entity", "start").agg(
             *partials(self._definition), F.max("event_us").alias("newest"), *hashing(self._definition)
         )
-        levels = [made.select("entity", F.lit(self.steps[0]).alias("step"), "start", *self._partials)]
+        levels = [finest.select("entity", F.lit(self.steps[0]).alias("step"), "start", *self._partials)]
         for step in self.steps[1:]:
             finer = levels[-1].withColumnRenamed("start", "at").withColumn("start", self.floor("at", step))
             coarser = self._merged_by(finer.drop("step"), ["entity", "start"], order="at")
@@ -257,11 +257,11 @@ class _Past:
         return [F.col(n).cast("decimal(38,0)").alias(n) if n in sums else F.col(n) for n in self._partials]
 
     def _merged_by(self, rows: DataFrame, by: Sequence[str], order: str = "start") -> DataFrame:
-        made = [
+        merges = [
             merged(column, F.col(f"p{i}"), order=F.col(order)).alias(f"p{i}")
             for i, column in enumerate(self._definition.columns)
         ]
-        folded = rows.groupBy(*by).agg(*made, F.max("newest").alias("newest"), *hashing(self._definition))
+        folded = rows.groupBy(*by).agg(*merges, F.max("newest").alias("newest"), *hashing(self._definition))
         return folded.select(*by, *self._widened())
 
 

@@ -60,10 +60,10 @@ class Assembled:
 
     def frame(self, as_of: AsOf) -> DataFrame:
         """The columns of the labels and the features, with their own names."""
-        given = {i.name: self.labels.given(i) for i in self.vector.inputs}
-        kept_ = [given.get(name, F.col(f"l{i}")).alias(name) for i, name in enumerate(self.labels.names)]
-        made = self.features[as_of]
-        return self.wide.select(*kept_, *(made[name].alias(name) for name in self.vector.order if name in made))
+        inputs = {i.name: self.labels.given(i) for i in self.vector.inputs}
+        kept_ = [inputs.get(name, F.col(f"l{i}")).alias(name) for i, name in enumerate(self.labels.names)]
+        features = self.features[as_of]
+        return self.wide.select(*kept_, *(features[name].alias(name) for name in self.vector.order if name in features))
 
 
 def assembled(
@@ -89,9 +89,9 @@ def assembled(
         for number, name in enumerate(vector.views):
             by = ["entity", "at", *(["upto"] if as_of == "served" and name in read else [])]
             asked = labelled.select(*(F.col(f"v{number}_{key}").alias(key) for key in by)).dropna().distinct()
-            found = _of_view(views[name], asked, as_of)
+            view_frame = _of_view(views[name], asked, as_of)
             prefix = f"{as_of}{number}_"
-            renamed = found.toDF(*(prefix + column for column in found.columns))
+            renamed = view_frame.toDF(*(prefix + column for column in view_frame.columns))
             on = [F.col(f"v{number}_{key}") == F.col(prefix + key) for key in by]
             wide = wide.join(renamed.hint("merge"), on, "left")
         features[as_of] = {}
@@ -126,8 +126,8 @@ def _of_view(past: ViewPast, asked: DataFrame, as_of: AsOf) -> DataFrame:
 
 def moments(labels: Labels) -> tuple[int, int | None, int | None]:
     """The number of labels, and the first and the last of their moments (µs)."""
-    found = labels.frame.agg(F.count(F.lit(1)), F.min("at"), F.max("at")).collect()[0]
-    return int(found[0]), found[1], found[2]
+    summary = labels.frame.agg(F.count(F.lit(1)), F.min("at"), F.max("at")).collect()[0]
+    return int(summary[0]), summary[1], summary[2]
 
 
 def batch_span(labels: Labels, read: Column) -> tuple[int, int] | None:
@@ -147,7 +147,7 @@ def among(labels: Labels, unknown: Iterable[Unknown], read: Column | None) -> in
     return int(labels.frame.where(within).count())
 
 
-def kept(frame: DataFrame) -> DataFrame:
+def cached(frame: DataFrame) -> DataFrame:
     """Persist a frame, so that it is read only once. What does not fit into memory goes to disk."""
     stored = frame.persist(StorageLevel.MEMORY_AND_DISK)
     try:
@@ -208,13 +208,13 @@ def outside(windowed: Iterable[Definition], known_since: Callable[[Definition], 
     return reduce(or_, reached, F.lit(False))
 
 
-def report_on(made: Assembled, as_of: AsOf, beyond: Column, unknown: Iterable[tuple[int, int]]) -> Counts:
+def report_on(table: Assembled, as_of: AsOf, beyond: Column, unknown: Iterable[tuple[int, int]]) -> Counts:
     """Count labels, missing values, and features that differ between modes.
 
     `beyond` is true for a label outside of the history. `unknown` are spans of time (µs) whose batches are not known.
     """
     within = [(F.col("at") >= F.lit(start)) & (F.col("at") < F.lit(end)) for start, end in unknown]
-    features = made.features
+    features = table.features
     pairs = [(a, b) for i, a in enumerate(features) for b in list(features)[i + 1 :]]
     asked: dict[tuple[str, str, str], Column] = {
         ("labels", "", ""): F.lit(True),
@@ -226,8 +226,8 @@ def report_on(made: Assembled, as_of: AsOf, beyond: Column, unknown: Iterable[tu
             (a, b, name): ~features[a][name].eqNullSafe(features[b][name]) for a, b in pairs for name in features[as_of]
         },
     }
-    found = made.wide.agg(*(F.count(F.when(holds, F.lit(1))).alias(f"n{i}") for i, holds in enumerate(asked.values())))
-    (row,) = found.collect()
+    tally = table.wide.agg(*(F.count(F.when(holds, F.lit(1))).alias(f"n{i}") for i, holds in enumerate(asked.values())))
+    (row,) = tally.collect()
     return {key: int(row[f"n{i}"]) for i, key in enumerate(asked)}
 
 
@@ -257,7 +257,7 @@ def read_manifest(session: SparkSession, directory: str) -> dict[str, Any] | Non
     """The manifest of a training set; None if there is none, or if its writer died before the end."""
     text = read_text(session, f"{directory}/{MANIFEST}")
     try:
-        found: dict[str, Any] | None = None if text is None else json.loads(text)
+        manifest: dict[str, Any] | None = None if text is None else json.loads(text)
     except json.JSONDecodeError:
         return None
-    return found
+    return manifest

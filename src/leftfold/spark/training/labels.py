@@ -67,12 +67,12 @@ class Labels:
 
     def entity(self, view: str, keys: tuple[Key, ...]) -> Column:
         """The text of a label's entity in a view; null if a part of the key is null."""
-        found = {}
+        columns = {}
         for key in keys:
             name = self.keys.get(key.name, key.name)
             why, needed = f"{view} is keyed by {key.name}", f"{view} is keyed by {key.name}, which is {key.kind}"
-            found[key.name] = F.col(self.column(name, why, _fits(key.kind), needed))
-        return entity(keys, "", found)
+            columns[key.name] = F.col(self.column(name, why, _fits(key.kind), needed))
+        return entity(keys, "", columns)
 
     def batch(self, name: str) -> Column:
         why = "batch= names the column with the batch that a reader got"
@@ -84,10 +84,10 @@ class Labels:
 
 
 def labels_of(
-    given: Any, session: SparkSession, *, time: str, keys: Mapping[str, str], made: Sequence[str] = ()
+    raw: Any, session: SparkSession, *, time: str, keys: Mapping[str, str], made: Sequence[str] = ()
 ) -> Labels:
     """Labels from what a user gave. `made` are the names that the training set adds: no column may have one of them."""
-    frame = _frame(given, session, time)
+    frame = _frame(raw, session, time)
     names = tuple(frame.columns)
     for name in made:
         if name in names:
@@ -111,39 +111,39 @@ def labels_of(
     return Labels(plain.withColumn("at", _moment(F.col(place), kind)), names, keys)
 
 
-def _frame(given: Any, session: SparkSession, time: str) -> DataFrame:
-    if isinstance(given, DataFrame) or hasattr(given, "sparkSession"):
-        frame: DataFrame = given
+def _frame(raw: Any, session: SparkSession, time: str) -> DataFrame:
+    if isinstance(raw, DataFrame) or hasattr(raw, "sparkSession"):
+        frame: DataFrame = raw
         return frame
-    if isinstance(given, str | Path):
-        suffix = Path(given).suffix.lower()
+    if isinstance(raw, str | Path):
+        suffix = Path(raw).suffix.lower()
         kind = "parquet" if suffix == "" else _FORMATS.get(suffix)
         if kind is None:
             raise DeclarationError(
                 "labels-format",
-                f"labels in {Path(given).name} are of no format that is read here",
+                f"labels in {Path(raw).name} are of no format that is read here",
                 why=f"{suffix} is not one of {', '.join(_FORMATS)}, nor is it a directory of parquet files",
                 fix="give a file of one of these, or a DataFrame of Spark or pandas",
             )
         options = {"header": "true", "inferSchema": "true"} if kind == "csv" else {}
         try:
-            return session.read.format(kind).options(**options).load(str(given))
+            return session.read.format(kind).options(**options).load(str(raw))
         except PySparkException as error:
             said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
             raise DeclarationError(
                 "labels-unreadable",
-                f"labels cannot be read from {given}",
+                f"labels cannot be read from {raw}",
                 why=said[:300],
                 fix="correct the path or the files; parquet of pandas needs coerce_timestamps='us'",
             ) from error
-    if type(given).__module__.partition(".")[0] == "pandas":
-        kind = given.dtypes.get(time)
+    if type(raw).__module__.partition(".")[0] == "pandas":
+        kind = raw.dtypes.get(time)
         if getattr(kind, "kind", "") == "M" and getattr(kind, "tz", None) is None:  # Spark would use its own zone
             raise _naive(time)
-        return session.createDataFrame(given)
+        return session.createDataFrame(raw)
     raise DeclarationError(
         "labels-kind",
-        f"labels were given as {type(given).__name__}",
+        f"labels were given as {type(raw).__name__}",
         why="a training set takes a DataFrame of Spark or pandas, or the path of files with labels",
         fix="pass one of these",
     )
@@ -164,7 +164,7 @@ def _fits(kind: Kind) -> Callable[[DataType], bool]:
         "bool": (BooleanType,),
         "float": (IntegralType, FractionalType),
     }
-    return lambda found: isinstance(found, types[kind]) and not isinstance(found, DecimalType)
+    return lambda data_type: isinstance(data_type, types[kind]) and not isinstance(data_type, DecimalType)
 
 
 def _naive(name: str) -> DeclarationError:

@@ -67,5 +67,5 @@ def rows_as_of(asked: DataFrame, versions: DataFrame, definition: Latest, as_of:
 def _value(column: TakenColumn, value: Column) -> Column:
     if column.repeated:
         return F.transform(value, F.timestamp_micros) if column.kind == "datetime" else value
-    made = read_as(value, column.kind)
-    return made if column.default is None else F.coalesce(made, read_as(F.lit(column.default), column.kind))
+    typed = read_as(value, column.kind)
+    return typed if column.default is None else F.coalesce(typed, read_as(F.lit(column.default), column.kind))

@@ -41,7 +41,7 @@ def features_at(rows: DataFrame, definition: Definition, at: int) -> DataFrame:
     folded = (
         rows.where(reached)
         .groupBy(entity(definition.keys, OWN).alias("entity"))
-        .agg(*(made.alias(name) for name, made in partials.items()), F.max("event_us").alias("newest"))
+        .agg(*(partial.alias(name) for name, partial in partials.items()), F.max("event_us").alias("newest"))
     )
     return finished(
         folded,

@@ -26,12 +26,12 @@ def stacked(records: DataFrame, definition: Definition, only: Column) -> DataFra
     is_accepted = F.col("outcome") == ACCEPTED
     start = F.col("event_us") - F.pmod("event_us", F.lit(definition.steps[0]))
     whose = F.when(is_accepted, entity(definition.keys, OWN)).alias("whose")
-    made = [aggregate(column, placed=True).alias(f"p{i}") for i, column in enumerate(definition.columns)]
+    partials = [aggregate(column, placed=True).alias(f"p{i}") for i, column in enumerate(definition.columns)]
     base = (
         judged_rows(records, definition)
         .groupBy("outcome", "slot", whose, F.when(is_accepted, start).alias("start"))
         .agg(
-            *made,
+            *partials,
             *hashing(definition),
             *tally(),
         )

@@ -15,9 +15,10 @@ from leftfold.errors import DeclarationError
 from leftfold.fold.definition import Key, fingerprint
 from leftfold.fold.latest import Latest, TakenColumn
 from leftfold.fold.values import KEY_KINDS, Kind
+from leftfold.offsets import Offsets
 from leftfold.spark.accept import COUNTS, DIGEST, NAME, judged, ledger_step, tally
 from leftfold.spark.catalyst import entity, json_text, plain
-from leftfold.spark.source import Offsets, Source, read_range
+from leftfold.spark.source import Source, read_range
 from leftfold.spark.views.inspect import GIVEN, check_view, plan_text
 from leftfold.store.layout import ACCEPTED, ROW_FIELD
 
@@ -112,23 +113,23 @@ def _accepted(view: View, records: DataFrame, delay: int) -> DataFrame:
 
 def analyse(view: View, records: DataFrame, delay: int) -> FreeJob:
     """Return the job of a free view, or raise an error that names what it may not do. `records` is its stream."""
-    given = _accepted(view, records, delay)
-    made = _called(view, given)
-    check_view(view, made)
-    types = dict(made.dtypes)
+    accepted = _accepted(view, records, delay)
+    output = _called(view, accepted)
+    check_view(view, output)
+    types = dict(output.dtypes)
     _check_columns(view, types)
     keys = tuple(Key(k, _KINDS[types[k]]) for k in view.by)
     columns = tuple(TakenColumn(n, n, _KINDS[t]) for n, t in types.items() if n not in view.by)
     # The fingerprint is of Spark's plan of the function: a renamed variable or a comment changes nothing.
-    text = plan_text(_called(view, made.sparkSession.createDataFrame([], given.schema).alias(GIVEN)))
+    text = plan_text(_called(view, output.sparkSession.createDataFrame([], accepted.schema).alias(GIVEN)))
     udf = code_fingerprint(view.function, view.source) if "PythonUDF" in text else None
-    code = fingerprint([text, made.dtypes, view.latest, udf])
+    code = fingerprint([text, output.dtypes, view.latest, udf])
     return FreeJob(view, Latest(view.name, view.reading.origins, keys, columns, code=code, ttl=view.ttl))
 
 
-def _called(view: View, given: DataFrame) -> DataFrame:
+def _called(view: View, events: DataFrame) -> DataFrame:
     try:
-        made = view(given)
+        output = view(events)
     except Exception as error:  # it is the user's code: it can raise anything
         said = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
         raise DeclarationError(
@@ -138,15 +139,15 @@ def _called(view: View, given: DataFrame) -> DataFrame:
             fix=f"call {view.name}(df) with a DataFrame of your own to see it whole",
             source=view.source,
         ) from error
-    if not isinstance(made, DataFrame):
+    if not isinstance(output, DataFrame):
         raise DeclarationError(
             "view-function",
-            f"{view.name} returns {type(made).__name__}, not a DataFrame",
+            f"{view.name} returns {type(output).__name__}, not a DataFrame",
             why="a view is a DataFrame made of a DataFrame",
             fix="return what the function made of the DataFrame that it was given",
             source=view.source,
         )
-    return made
+    return output
 
 
 def _check_columns(view: View, types: dict[str, str]) -> None:

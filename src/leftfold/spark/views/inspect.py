@@ -50,13 +50,13 @@ _WHY_REPEATABLE = "a batch that runs again after a crash must give the same rows
 _FIX_REPEATABLE = "take times from the events, and make ids from their fields"
 
 
-def check_view(view: View, made: DataFrame) -> None:
+def check_view(view: View, output: DataFrame) -> None:
     """Raise an error that names the first operation in a view's plan that a view may not use."""
 
     def refuse(what: str, why: str, fix: str) -> DeclarationError:
         return DeclarationError("view-refused", f"{view.name} {what}", why=why, fix=fix, source=view.source)
 
-    nodes = list(_own_nodes(_analysed(made)))
+    nodes = list(_own_nodes(_analysed(output)))
     for node in nodes:
         name = str(node.nodeName())
         if name in _REFUSED:
@@ -72,8 +72,8 @@ def check_view(view: View, made: DataFrame) -> None:
                 "it would keep records of both until their matches come, and nothing says when to forget them",
                 "join a static DataFrame, or declare two views and gather them in a lf.Vector",
             )
-        if (told := _unrepeatable(node)) is not None:
-            raise refuse(f"uses {told}()", _WHY_REPEATABLE, _FIX_REPEATABLE)
+        if (function := _unrepeatable(node)) is not None:
+            raise refuse(f"uses {function}()", _WHY_REPEATABLE, _FIX_REPEATABLE)
     aggregates = [node for node in nodes if str(node.nodeName()) == "Aggregate"]
     if len(aggregates) > 1:
         raise refuse(
@@ -97,17 +97,17 @@ def check_view(view: View, made: DataFrame) -> None:
             )
 
 
-def check_stream(stream: Stream, made: DataFrame, needed: dict[str, Kind]) -> None:
+def check_stream(stream: Stream, output: DataFrame, needed: dict[str, Kind]) -> None:
     """Check that a stream keeps no state between records, and that each of its rows has its record's position."""
-    for node in _own_nodes(_analysed(made)):
+    for node in _own_nodes(_analysed(output)):
         name = str(node.nodeName())
-        told = _REFUSED.get(name) or ("an aggregation" if name == "Aggregate" else None)
+        operation = _REFUSED.get(name) or ("an aggregation" if name == "Aggregate" else None)
         if _joins_streams(node):
-            told = "a join of two streams"
-        if told:
+            operation = "a join of two streams"
+        if operation:
             raise DeclarationError(
                 "stream-has-state",
-                f"the stream {stream.name} has {told}",
+                f"the stream {stream.name} has {operation}",
                 why="a stream makes rows of records one by one, and keeps nothing between them",
                 fix="leave it out; what is kept between records is kept by the view that reads the stream",
                 source=stream.source,
@@ -120,7 +120,7 @@ def check_stream(stream: Stream, made: DataFrame, needed: dict[str, Kind]) -> No
                 fix=_FIX_REPEATABLE,
                 source=stream.source,
             )
-    types = dict(made.dtypes)
+    types = dict(output.dtypes)
     for name in (RECORD, *needed):
         if name not in types:
             raise DeclarationError(
@@ -143,13 +143,13 @@ def check_stream(stream: Stream, made: DataFrame, needed: dict[str, Kind]) -> No
             )
 
 
-def plan_text(made: DataFrame) -> str:
+def plan_text(frame: DataFrame) -> str:
     """The text of the plan, in a form that is the same in every JVM."""
-    conf = made.sparkSession.conf
+    conf = frame.sparkSession.conf
     before = str(conf.get("spark.sql.debug.maxToStringFields"))
     conf.set("spark.sql.debug.maxToStringFields", "100000")  # otherwise the text is cut, and differences are lost
     try:
-        return str(_analysed(made).canonicalized().toString())
+        return str(_analysed(frame).canonicalized().toString())
     finally:
         conf.set("spark.sql.debug.maxToStringFields", before)
 
@@ -179,10 +179,10 @@ def _expressions(node: Any) -> Iterator[Any]:
 def _unrepeatable(node: Any) -> str | None:
     """The name of a function in the node that may give another result each time it runs; None if there is none."""
     for expression in _expressions(node):
-        told = str(expression.prettyName())
+        function = str(expression.prettyName())
         inner = all(child.deterministic() for child in _sequence(expression.children()))
-        if told in _CLOCKS or (inner and not expression.deterministic()):
-            return told
+        if function in _CLOCKS or (inner and not expression.deterministic()):
+            return function
     return None
 
 

@@ -55,7 +55,7 @@ class TilesJob:
     def made(self, records: DataFrame) -> DataFrame:
         """The rows that the stream makes of records, to inspect its plan."""
         assert self.between is not None
-        return _called(self.between, _given(_seen(records, self.definition, self.between)))
+        return _called(self.between, _stream_input(_seen(records, self.definition, self.between)))
 
     @property
     def kinds(self) -> dict[str, Kind]:
@@ -88,9 +88,9 @@ def tiles(
     if stream is None:
         rows = exploded(_own_columns(seen, definition, kinds, "event."), steps)
     else:
-        rows = exploded(_placed(_called(stream, _given(seen)), definition, kinds), steps, ledger=False).unionByName(
-            exploded(_own_columns(seen, definition, {}, "event."), ()), allowMissingColumns=True
-        )
+        rows = exploded(
+            _placed(_called(stream, _stream_input(seen)), definition, kinds), steps, ledger=False
+        ).unionByName(exploded(_own_columns(seen, definition, {}, "event."), ()), allowMissingColumns=True)
     rows = hashes_in_ledger(rows if only is None else rows.where(only))
     # State is evicted by the tile's end. Computing it lost the watermark's metadata, so it is set again.
     keyed = rows.select("*", *tile(entity(definition.keys, OWN), {"spark.watermarkDelayMs": delay_ms}))
@@ -114,12 +114,12 @@ def tile(whose: Column, mark: dict[str, int] | None = None) -> list[Column]:
     ]
 
 
-def hashed(made: DataFrame) -> DataFrame:
+def hashed(folded: DataFrame) -> DataFrame:
     """Drop the column of `hashing` from tiles that a batch made, but read it first.
 
     A batch has no state, so Spark would remove a column that nobody reads, and then sort all rows.
     """
-    return made.where(F.size(_HASHED) == 0).drop(_HASHED) if _HASHED in made.columns else made
+    return folded.where(F.size(_HASHED) == 0).drop(_HASHED) if _HASHED in folded.columns else folded
 
 
 def partials(definition: Definition) -> list[Column]:
@@ -134,8 +134,8 @@ def hashing(definition: Definition) -> list[Column]:
     Spark sorts for an aggregation that holds values of varying width, unless one of its functions keeps objects. This
     aggregate keeps an empty list. It is added only where "last" is used and no other aggregate keeps objects.
     """
-    kept = {column.aggregate for column in definition.columns}
-    if "last" not in kept or kept & {"last_n", "distinct"}:
+    aggregates = {column.aggregate for column in definition.columns}
+    if "last" not in aggregates or aggregates & {"last_n", "distinct"}:
         return []
     return [F.collect_list(F.when(F.lit(False), F.lit(0))).alias(_HASHED)]
 
@@ -143,7 +143,9 @@ def hashing(definition: Definition) -> list[Column]:
 def accepted(records: DataFrame, definition: Definition, stream: Stream | None = None) -> DataFrame:
     """The rows that a view folds: slot, offset, log_us, event_us, outcome, and the event's fields under `OWN`."""
     if stream is not None:
-        return _placed(_called(stream, _given(_seen(records, definition, stream))), definition, _kinds(definition))
+        return _placed(
+            _called(stream, _stream_input(_seen(records, definition, stream))), definition, _kinds(definition)
+        )
     return judged_rows(records, definition).where(F.col("outcome") == ACCEPTED)
 
 
@@ -179,18 +181,18 @@ def _seen(records: DataFrame, definition: Definition, stream: Stream | None) -> 
     )
 
 
-def _called(stream: Stream, given: DataFrame) -> DataFrame:
-    made: DataFrame = stream(given)
-    return made
+def _called(stream: Stream, events: DataFrame) -> DataFrame:
+    output: DataFrame = stream(events)
+    return output
 
 
-def _given(seen: DataFrame) -> DataFrame:
+def _stream_input(seen: DataFrame) -> DataFrame:
     """The input of a stream: accepted events, each with the position and time of its record."""
     record = F.struct("slot", "offset", "log_us", "event_us", "outcome").alias(RECORD)
     return seen.where(F.col("outcome") == ACCEPTED).select("event.*", record).alias(GIVEN)
 
 
-def _placed(made: DataFrame, definition: Definition, kinds: dict[str, Kind]) -> DataFrame:
+def _placed(rows: DataFrame, definition: Definition, kinds: dict[str, Kind]) -> DataFrame:
     """The rows of a stream, at the position and time of their records. A row without its key stops the view."""
     fields = []
     for name, kind in sorted(kinds.items()):
@@ -202,7 +204,7 @@ def _placed(made: DataFrame, definition: Definition, kinds: dict[str, Kind]) -> 
             value = F.when(value.isNull(), unkeyed).otherwise(value)
         if name != definition.time:
             fields.append(value.alias(OWN + name))
-    return made.select(f"{RECORD}.*", F.col(f"{RECORD}.event_us").alias(OWN + definition.time), *fields)
+    return rows.select(f"{RECORD}.*", F.col(f"{RECORD}.event_us").alias(OWN + definition.time), *fields)
 
 
 def exploded(rows: DataFrame, steps: tuple[int, ...], *, ledger: bool = True) -> DataFrame:
@@ -324,8 +326,8 @@ def _sketches(definition: Definition) -> bool:
 
 
 def _repeatable(definition: Definition, texts: list[str]) -> str:
-    kept = [text for text, column in zip(texts, definition.columns, strict=True) if column.aggregate != "distinct"]
-    return ", ".join(kept) or "null"
+    stable = [text for text, column in zip(texts, definition.columns, strict=True) if column.aggregate != "distinct"]
+    return ", ".join(stable) or "null"
 
 
 def _topics(definition: Definition) -> str:
