@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from leftfold.declare.code import code_fingerprint
+from leftfold.declare.event import fields_of
 from leftfold.declare.features import Features
 from leftfold.declare.free import View
 from leftfold.declare.reading import Reading
@@ -50,6 +51,13 @@ class DeclaredView:
         if isinstance(self.definition, View):
             return code_fingerprint(self.definition.function, self.source)
         return self.definition.fingerprint
+
+    @property
+    def fields(self) -> frozenset[str]:
+        """The fields of its topics' event that the view reads. A user's function may read any field."""
+        if isinstance(self.definition, View) or self.reading.stream is not None:
+            return frozenset(fields_of(self.reading.topics[0].event))
+        return frozenset(self.definition.fields())
 
     @property
     def summary(self) -> str:

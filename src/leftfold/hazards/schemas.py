@@ -11,7 +11,6 @@ from typing import Any
 
 from leftfold.declare.catalog import DeclaredView
 from leftfold.declare.event import EventField, fields_of
-from leftfold.declare.free import View
 from leftfold.declare.schema import avro_schema
 from leftfold.declare.topic import Topic
 from leftfold.hazards import schema_builds
@@ -196,7 +195,7 @@ def _defaults(facts: Facts) -> Iterator[Hazard]:
             lacking = sum(name not in written for written in versions)
             if not defaults or "default" not in field or defaults[-1] == field["default"] or not lacking:
                 continue
-            readers = [view.name for view in views.get(topic.name, ()) if name in _fields(view)]
+            readers = [view.name for view in views.get(topic.name, ()) if name in view.fields]
             if not readers:
                 continue
             yield Hazard(
@@ -210,13 +209,6 @@ def _defaults(facts: Facts) -> Iterator[Hazard]:
                 "keep the default, and add a field of another name for what is meant now",
                 topic.source,
             )
-
-
-def _fields(view: DeclaredView) -> set[str]:
-    """The fields of its topics' event that a view reads. A function may read any field."""
-    if isinstance(view.definition, View) or view.reading.stream is not None:
-        return set(fields_of(view.reading.topics[0].event))
-    return view.definition.fields()
 
 
 RULES: tuple[Rule, ...] = (*schema_builds.RULES, _weak, _below, _old_records, _defaults)

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from leftfold.declare.catalog import Catalog, DeclaredView
 from leftfold.declare.companions import archive_table, changelog_topic, has_changelog, receipts_topic, redrive_topic
-from leftfold.declare.event import fields_of
-from leftfold.declare.free import View
 from leftfold.declare.topic import Topic
 from leftfold.errors import RunError, SourceLine
 from leftfold.kafka.admin import Admin
@@ -114,7 +112,7 @@ class Deployment:
     def view(self, name: str, *, staged: bool = False) -> RunningView:
         """Make one view, without starting it. A `staged` build waits for `promote`."""
         declared = self.catalog.view(name)
-        source = self.reading(declared, fields_read(declared))
+        source = self.reading(declared, declared.fields)
         place = Destination(
             online_url=self.engines.online.address,
             namespace=self.profile.namespace,
@@ -136,10 +134,3 @@ class Deployment:
         """Write to the store what it holds for readers in addition to builds: the definitions of vectors."""
         vectors = [vector.__leftfold_definition__ for vector in self.catalog.vectors.values()]
         publish_vectors(self.engines.online.address, self.profile.namespace, vectors)
-
-
-def fields_read(declared: DeclaredView) -> frozenset[str]:
-    """The fields to decode: those that the view reads, or all fields if a user's function reads the records."""
-    if isinstance(declared.definition, View) or declared.reading.stream is not None:
-        return frozenset(fields_of(declared.reading.topics[0].event))
-    return frozenset(declared.definition.fields())

@@ -17,7 +17,7 @@ from leftfold.declare.topic import Topic
 from leftfold.errors import RunError
 from leftfold.fold.reach import CLOCK_SLACK, value_reach
 from leftfold.offsets import Ranges
-from leftfold.run.deployment import Deployment, fields_read
+from leftfold.run.deployment import Deployment
 from leftfold.run.sources import learned
 from leftfold.spark.history.records import head_is_gone, look_at_history, over_history, read_history, starts_since
 from leftfold.spark.history.redriven import redriven, with_redriven
@@ -96,9 +96,7 @@ class PastReader:
                 wanted.setdefault(topic.name, (topic, []))[1].append(view)
         for topic, readers in wanted.values():
             # All views of one event decode the same fields. So the topics that one view reads together have one shape.
-            fields = frozenset().union(
-                *(fields_read(v) for v in views.values() if v.reading.topics[0].event is topic.event)
-            )
+            fields = frozenset().union(*(v.fields for v in views.values() if v.reading.topics[0].event is topic.event))
             source = self.deployment.source([topic], fields, who=readers[0].name, at=readers[0].source)
             again = None if frozen is None else frozen[topic.name]
             position, lacking = (again, ()) if again else self._position(topic, source, readers, span)
