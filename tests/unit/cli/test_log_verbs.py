@@ -40,6 +40,7 @@ DEAD = "127.0.0.1:1"  # port 1 is never listened on
 INTERRUPTED = """\
 import os, signal, sys, threading
 from types import SimpleNamespace
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
 import leftfold as lf
 from leftfold.kafka.producer import Producer
 from leftfold.settings import Kafka
