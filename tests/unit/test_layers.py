@@ -46,7 +46,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("observe", "sizing", "plan"),
     },
     "replay": {"errors", "places", "clock", "offsets", "fold", "settings", "declare", "kafka", "spark", "run"},
-    "rebuild": {"errors", "clock", "fold", "declare", "kafka", "store", "spark", "run"},
+    "rebuild": {"errors", "clock", "offsets", "fold", "declare", "kafka", "store", "spark", "run"},
     "training": {"errors", "clock", "offsets", "fold", "declare", "store", "spark", "run"},
     "render": {"errors", "places", "settings", "declare", "plan"},
     "project": {"errors", "settings"},
