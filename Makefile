@@ -5,7 +5,7 @@ BIN := .venv/bin
 ENGINE ?= tests/engine
 # The JVMs of most tests live for seconds. With only the first of Java's two compilers they take half of the CPU; it comes
 # with a code cache that Spark overflows, so that has its usual size. Spark's classes come out of a file that is mapped
-# into memory, which saves four tenths of the rest.
+# into memory, which saves the time to load them.
 CLASSES := .venv/spark.jsa
 BRIEF := JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:SharedArchiveFile=$(CURDIR)/$(CLASSES) -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
 

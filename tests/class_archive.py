@@ -1,7 +1,7 @@
 """Writes Spark's classes, as a JVM has loaded and checked them, into a file that the JVMs of tests map into memory.
 
-A JVM that starts Spark and runs one small query spends most of its CPU time on loading some 20,000 classes. With the
-file, it needs 40 % less. The file belongs to one Java and one installation of Spark: another JVM ignores it.
+A JVM that starts Spark for one small query spends much of its CPU time on loading classes, which the file saves. The
+file belongs to one Java and one installation of Spark: another JVM ignores it.
 
 `python -m tests.class_archive FILE`
 """

@@ -201,12 +201,11 @@ class App:
     def probe(self, note: Callable[[str], None] = lambda _: None) -> Constants:
         """Measure the capacity of machines and engines, in about two minutes, and store it for all later plans."""
         _need_spark()
-        from leftfold.run.deployment import Engines
         from leftfold.run.probe import calibrate
         from leftfold.sizing import constants
 
-        profile = self.profile.model_copy(update={"spark": self.spark})
-        measured = calibrate(profile, Engines(self.kafka, self.online, *self.log), self.state, note=note)
+        deployment = self._deployment
+        measured = calibrate(deployment.profile, deployment.engines, self.state, note=note)
         constants.write(measured, constants.place(self.state, self.profile.name))
         return measured
 
@@ -496,8 +495,7 @@ class App:
             log_file = self.log_directory / "archive.log"
             return build_session(self.spark, application=f"leftfold {self.name} archive", log_file=log_file, lake=True)
 
-        locks = self.state / self.profile.name / "locks"
-        return Archives(self.catalog, self.profile, self.lake, self.kafka, *self.log, locks, start, session)
+        return Archives(self.catalog, self.profile, self.lake, self.kafka, *self.log, self._locks, start, session)
 
     def training_set(
         self,

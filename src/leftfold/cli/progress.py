@@ -45,13 +45,14 @@ def counted(
 
     With --json, each line is a document.
     """
-    interval, console = Interval(), people()
+    interval = Interval()
+    lines = noun is not None and (as_json or not people().is_terminal)
     with bar(title, *more, hidden=as_json) as drawn:
         task = drawn.add_task(verb, total=None)
 
         def show(done: int, total: int | None) -> None:
             drawn.update(task, completed=done, total=total)
-            if noun is None or not (as_json or not console.is_terminal) or not interval.due():
+            if not lines or not interval.due():
                 return
             if as_json:
                 document(verb, event="progress", unit=noun, done=done, total=total)

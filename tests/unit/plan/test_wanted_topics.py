@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
-
 import pytest
 
-import leftfold as lf
-from leftfold.declare.catalog import Catalog
 from leftfold.errors import LeftfoldError
 from leftfold.plan.diff import plan, wanted_topics
 from leftfold.plan.steps import CreateTopic
 from leftfold.settings import Profile
 from tests import clusters
-from tests.unit.plan.test_steps import NEW
+from tests.unit.plan.test_topics import NEW, catalog_of, topic
 
 MANAGED, CHECKED = Profile(name="p", namespace="ns"), Profile(name="p", namespace="ns", topics="checked")
-
-
-class Click(lf.Event):
-    user_id: str
-    at: datetime
-
-
-def topic(name: str = "clicks", **options: Any) -> lf.Topic[Click]:
-    return lf.Topic(name, Click, key=Click.user_id, time=Click.at, **options)
-
-
-def catalog_of(*declared: Any) -> Catalog:
-    catalog, problems = Catalog.of(declared)
-    assert problems == []
-    return catalog
 
 
 def test_the_same_topics_as_apply_creates() -> None:
