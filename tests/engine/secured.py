@@ -324,12 +324,12 @@ def _start_broker(made: Secured, port: int, controller: int) -> None:
     }
     (directory / "server.properties").write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
     (directory / "log4j2.properties").write_text(_LOG4J2)
-    run = (java.find(), *java.FLAGS, "-Xmx512m", "-Dlog4j2.configurationFile=log4j2.properties")
+    run = (java.find(), *java.BRIEF, *java.FLAGS, "-Xmx512m", "-Dlog4j2.configurationFile=log4j2.properties")
     classes = ("-cp", f"{jars.ensure('kafka')}/*")
     format_it = ("kafka.tools.StorageTool", "format", "--cluster-id", "AAAAAAAAAAAAAAAAAAAAAQ")
     scram = f"{MECHANISM}=[name={user},password={password}]"
     subprocess.run(
-        [*run, *java.BRIEF, *classes, *format_it, "--config", "server.properties", "--add-scram", scram],
+        [*run, *classes, *format_it, "--config", "server.properties", "--add-scram", scram],
         cwd=directory,
         check=True,
         capture_output=True,

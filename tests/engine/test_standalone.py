@@ -77,7 +77,10 @@ def project(root: Path, cluster: Cluster, namespace: str, page: int | None = Non
 
     With `page`, the driver tells there what its executors do.
     """
-    conf = f', conf = {{ "spark.ui.enabled" = true, "spark.ui.port" = {page} }}' if page else ""
+    conf = {"spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1"}  # they live too short for the second compiler
+    if page:
+        conf |= {"spark.ui.enabled": "true", "spark.ui.port": str(page)}
+    pairs = ", ".join(f'"{name}" = "{value}"' for name, value in conf.items())
     (root / ".leftfold").mkdir(parents=True)
     (root / ".leftfold" / "local").symlink_to(state_dir(cluster.root))
     (root / "streams.py").write_text(projects.PAYMENTS)
@@ -88,7 +91,7 @@ declarations = ["streams.py"]
 
 [profile.cluster]
 namespace = "{namespace}"
-spark = {{ master = "standalone", python = "{BARE}"{conf} }}
+spark = {{ master = "standalone", python = "{BARE}", conf = {{ {pairs} }} }}
 '''
     )
     (root / ".env").write_text("LEFTFOLD_PROFILE=cluster\n")  # a profile of its own keeps its checkpoints to itself
