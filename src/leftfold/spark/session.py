@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from leftfold import clock, jars, private
 from leftfold.fold.durations import SECOND
@@ -61,6 +61,10 @@ SETTINGS: dict[str, str] = {
     "spark.sql.streaming.minBatchesToRetain": "20",  # enough to look back at; each batch leaves files
     # Aggregation: by default a hash aggregation of objects starts to sort after 128 groups.
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
+    # Every batch makes a few plans. Spark writes each one out for its web page, which takes longer than to make it.
+    "spark.sql.ui.explainMode": "simple",
+    # Otherwise PySpark looks up the Python line of each column expression and sends it to Java, before every call.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     # Our messages name the class of the failure; Python's trace adds the line.
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
 }
@@ -158,6 +162,7 @@ def build_session(spark: Spark, *, application: str, log_file: Path, lake: bool 
     with _output_to(log_file):
         _launch({"spark.app.name": application, "spark.master": spark.master, **settings}, log_file.parent.resolve())
         session = builder.getOrCreate()
+    _import_by_name(session)
     tell_of_death(session, log_file)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, interrupt)  # PySpark sets its own handler, which cancels the running batch
@@ -167,6 +172,18 @@ def build_session(spark: Spark, *, application: str, log_file: Path, lake: bool 
         cores = spark.conf.get("spark.cores.max", session.sparkContext.defaultParallelism)
         session.conf.set("spark.sql.shuffle.partitions", int(cores))
     return session
+
+
+def _import_by_name(session: SparkSession) -> None:
+    """Import the class that most calls of PySpark name without its package.
+
+    PySpark imports whole packages. To find the class, Java would look for it in each package before the right one, in
+    all of its 300 jars, at every call.
+    """
+    from py4j.java_gateway import java_import
+
+    gateway: Any = session.sparkContext._gateway
+    java_import(gateway.jvm, "org.apache.spark.api.python.PythonUtils")
 
 
 def _launch(settings: Mapping[str, str | int | float | bool], directory: Path) -> None:
