@@ -29,8 +29,8 @@ format: ## Let ruff rewrite the sources
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: ## Tests that need no engine, two files at a time
-	$(BIN)/pytest -q -m "not engine" -n 2 --dist loadfile --durations 10
+test: ## Tests that need no engine, three files at a time: some of them wait
+	$(BIN)/pytest -q -m "not engine" -n 3 --dist loadfile --durations 10
 
 $(CLASSES): pyproject.toml
 	-$(BIN)/python -m tests.class_archive $@
@@ -38,7 +38,7 @@ $(CLASSES): pyproject.toml
 engine: $(CLASSES) ## Tests on real brokers, registry, Redis and Spark, which they start themselves, two files at a time
 	$(BRIEF) $(BIN)/pytest -q -m "engine and not history and not long" -n 2 --dist loadfile --durations 25 $(ENGINE)
 
-history: $(CLASSES) ## The longer ones of replays, archives, training sets and rebuilds, two files at a time
+history: $(CLASSES) ## More cases of replays, archives, training sets and rebuilds, two files at a time
 	$(BRIEF) $(BIN)/pytest -q -m history -n 2 --dist loadfile --durations 25 $(ENGINE)
 
 kills: ## The long crash test: 1,000,000 events, the driver killed five times, a broker killed

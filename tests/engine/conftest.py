@@ -36,6 +36,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.engine)
 
 
+_cpu_at_start: list[tuple[int, int]] = []
+
+
+def _cpu() -> tuple[int, int]:
+    """The time of all cores since boot, and how much of it they waited, in ticks."""
+    with Path("/proc/stat").open(encoding="ascii") as file:
+        ticks = [int(word) for word in file.readline().split()[1:9]]
+    return sum(ticks), ticks[3] + ticks[4]
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if not hasattr(session.config, "workerinput"):
+        _cpu_at_start.append(_cpu())
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say whether the run computed or waited: more sessions side by side help only if it waited."""
+    for whole, waited in _cpu_at_start:
+        total = _cpu()[0] - whole
+        terminalreporter.write_line(f"the cores waited for {(_cpu()[1] - waited) / max(1, total):.0%} of the time")
+
+
 _in_use: list[Cluster] = []  # the shared cluster, once a test has asked for it
 
 

@@ -166,7 +166,7 @@ def test_same_records_same_tiles(cluster: Cluster, tmp_path: Path, spark: Any, m
     send("visits_b", records[tenth:])
     runs["backlog while running"] = end(forming)
 
-    for share in (40, 7, 3):
+    for share in (40 if FULL else 20, 7, 3):
         monkeypatch.setattr(source, "OFFSETS_PER_PARTITION", max(RECORDS // PARTITIONS // share, 1))
         sized = view_of("on_a", until_caught_up=True)
         sized.wait()

@@ -33,7 +33,6 @@ def shell(cluster: Cluster, tmp_path: Path) -> Iterator[Shell]:
         shell.close()
 
 
-@pytest.mark.history
 def test_guide(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
     guides.follow(GUIDE, shell, namespace=NAMESPACE, capsys=capsys)
 

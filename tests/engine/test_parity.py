@@ -61,7 +61,6 @@ def project(cluster: Cluster, directory: Path) -> leftfold.App:
     return app
 
 
-@pytest.mark.history
 @pytest.mark.timeout(3_600 if FULL else 900)
 def test_at_a_frozen_position(cluster: Cluster, tmp_path: Path, spark: Any) -> None:
     chance = random.Random(SEED)
@@ -101,7 +100,6 @@ def differences(what: str, online: NamedRow, found: Any) -> list[str]:
     return wrong
 
 
-@pytest.mark.history
 @pytest.mark.timeout(3_600 if FULL else 900)
 def test_what_readers_got(cluster: Cluster, tmp_path: Path, spark: Any) -> None:
     app = project(cluster, tmp_path)

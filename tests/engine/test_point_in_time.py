@@ -139,7 +139,6 @@ def ours(made: Made, spark: SparkSession) -> dict[str, dict[tuple[str, int], dic
         return {mode: found(made, spark, mode) for mode in modes}
 
 
-@pytest.mark.history
 @pytest.mark.timeout(7_200 if FULL else 900)
 def test_equals_the_oracle(made: Made, ours: dict[str, dict[tuple[str, int], dict[str, Any]]]) -> None:
     compared, wrong = 0, []
@@ -164,7 +163,6 @@ def _same(value: Any, truth: Any) -> bool:
     return bool(value == truth) and type(value) is type(truth)
 
 
-@pytest.mark.history
 @pytest.mark.timeout(7_200 if FULL else 900)
 def test_equals_duckdb(made: Made, ours: dict[str, dict[tuple[str, int], dict[str, Any]]]) -> None:
     connection = duckdb.connect()

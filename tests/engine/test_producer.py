@@ -89,11 +89,11 @@ def test_events_dicts_and_bytes_are_the_same_record(app: leftfold.App) -> None:
 
 
 def test_a_full_buffer_makes_the_caller_wait(app: leftfold.App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(module.SETTINGS, "queue.buffering.max.messages", 500)
+    monkeypatch.setitem(module.SETTINGS, "queue.buffering.max.messages", 100)
     with app.producer("payments") as producer:
-        for number in range(20_000):
+        for number in range(3_000):
             producer.send_dict(payment(number, f"a{number}"))
-    assert len(read_keys(app)) == 20_000
+    assert len(read_keys(app)) == 3_000
 
 
 def test_what_cannot_be_delivered_is_raised(app: leftfold.App, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ from tests.engine.rebuilds import PAYMENTS, VIEW, Project, limited, looked, reac
 
 SEED = int(os.environ.get("LEFTFOLD_SEED", str(random.SystemRandom().randrange(10**6))))
 
-pytestmark = [pytest.mark.history, pytest.mark.usefixtures("near_clocks"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.usefixtures("near_clocks"), pytest.mark.timeout(900)]
 
 KINDS = """\
 from datetime import datetime
@@ -140,7 +140,7 @@ class Kept(Project):
         assert intake.progress.error is None, intake.progress.error
 
 
-@pytest.mark.parametrize("part", ["half of it", "all of it"])
+@pytest.mark.parametrize("part", ["half of it", pytest.param("all of it", marks=pytest.mark.history)])
 def test_history_that_the_log_has_deleted(cluster: Cluster, tmp_path: Path, spark: Any, part: str) -> None:
     archived = PAYMENTS.replace('lateness="3s")', 'lateness="3s", archive=True)')
     project = Kept(cluster.endpoints, tmp_path / "p", archived, seed=SEED)

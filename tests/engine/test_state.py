@@ -1,6 +1,6 @@
 """State is bounded: as log time moves on, rows come and go, and their number levels off.
 
-For windowed features and for a free view with an aggregation. `make engine` runs 40 batches, `make state` 200.
+For windowed features and for a free view with an aggregation. `make engine` runs 24 batches, `make state` 200.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.engine import projects
 from tests.engine.conftest import Cluster
 
 FULL = os.environ.get("LEFTFOLD_STATE") == "full"
-BATCHES, MINUTES = (200, 4) if FULL else (40, 20)  # log time that passes in a batch
+BATCHES, MINUTES = (200, 4) if FULL else (24, 20)  # log time that passes in a batch
 PER_BATCH = 600
 # Retention goes by the producer's time too, so all of it is recent.
 START = datetime.now(UTC) - timedelta(minutes=MINUTES) * BATCHES - timedelta(hours=1)

@@ -183,7 +183,6 @@ def test_every_label_comes_back_once_with_its_features(shop: Shop) -> None:
     assert set(found[found["cart_value"] > 4]["category"]) == {"none"}
 
 
-@pytest.mark.history
 def test_what_was_not_yet_logged_does_not_leak(shop: Shop) -> None:
     """Everything was logged a moment ago, and happened hours before: at earlier moments nobody knew."""
     with made(shop, labels(shop), as_of="log") as train:
