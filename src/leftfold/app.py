@@ -16,7 +16,7 @@ from leftfold.declare.catalog import Catalog
 from leftfold.declare.event import Event
 from leftfold.declare.free import View
 from leftfold.declare.rows import Row
-from leftfold.errors import DeclarationError, RunError
+from leftfold.errors import DeclarationError, LogError, RunError
 from leftfold.fold.durations import SECOND, Duration, micros
 from leftfold.fold.expressions import to_micros
 from leftfold.loading import load
@@ -33,7 +33,10 @@ if TYPE_CHECKING:
     from leftfold.kafka.registry import SchemaRegistry
     from leftfold.kafka.rejects import Rejects
     from leftfold.local.endpoints import Endpoints
+    from leftfold.observe.group_status import GroupStatus
+    from leftfold.observe.log_records import LogRecord
     from leftfold.observe.observation import Observed
+    from leftfold.observe.topic_status import TopicStatus
     from leftfold.plan.diff import PlanOptions
     from leftfold.plan.steps import Plan, Step
     from leftfold.rebuild.compare import Comparison
@@ -535,6 +538,69 @@ class App:
         from leftfold.training.sets import again
 
         return again(str(directory), self._deployment)
+
+    def topics(self, topic: str | None = None) -> list[TopicStatus]:
+        """The state of every topic of the cluster, or of one: leaders, replicas, offsets, bytes, rate, durability.
+
+        `topic` is a declared name, or a name in the cluster. Kafka's own topics are shown only by name.
+        """
+        from leftfold.observe.topic_status import topic_statuses
+
+        names = None if topic is None else [self._name_in_cluster(topic)]
+        return topic_statuses(self.kafka, self.log[0], names, {name: t for t, name in self._names().items()})
+
+    def groups(self, topic: str | None = None) -> list[GroupStatus]:
+        """The state of every consumer group, or of those that read one topic: members, and lag in records and seconds.
+
+        The position of a view is shown as a group without members.
+        """
+        from leftfold.observe.group_status import group_statuses
+        from leftfold.settings import group_id
+
+        names = None if topic is None else [self._name_in_cluster(topic)]
+        views = {group_id(self.profile.namespace, view): view for view in self.catalog.views}
+        return group_statuses(self.kafka, self.log[0], names, views)
+
+    def read(
+        self,
+        topic: str,
+        *,
+        partition: int | None = None,
+        offset: int | None = None,
+        start: datetime | None = None,
+        key: str | bytes | None = None,
+        most: int | None = 10,
+        follow: bool = False,
+    ) -> Iterator[LogRecord]:
+        """Read records of a topic, decoded and judged. Needs no Spark, joins no group and commits nothing.
+
+        Without `offset`, `start` and `key`, it reads the newest records; otherwise the first ones from there on. `key`
+        is the text of a record's key. `most=None` has no limit. With `follow` it goes on with records that arrive.
+        """
+        from leftfold.observe.log_records import Records, Wanted
+
+        name = self._name_in_cluster(topic)
+        wanted = Wanted(partition, offset, _moment(start), key.encode() if isinstance(key, str) else key, most, follow)
+        return Records(name, self.catalog.topics.get(topic), self.kafka, *self.log).read(wanted)
+
+    def _names(self) -> dict[str, str]:
+        """The names in the cluster of all declared topics."""
+        return {n: self.profile.topic_name(n, external=t.external) for n, t in self.catalog.topics.items()}
+
+    def _name_in_cluster(self, topic: str) -> str:
+        """The name in the cluster of a declared topic, or of one that others own. Raises if it does not exist."""
+        name = self._names().get(topic, topic)
+        if name not in self.log[0].partitions([name]):
+            declared = topic in self.catalog.topics
+            raise LogError(
+                "topic-missing",
+                f"topic {name} does not exist",
+                why="it is declared, and not applied yet"
+                if declared
+                else f"the cluster at {self.kafka.bootstrap} has no such topic",
+                fix="leftfold apply" if declared else "leftfold topics lists those that exist",
+            )
+        return name
 
     def status(self) -> list[ViewStatus]:
         """The state of each view: which batches it has applied, and its lag behind the log."""

@@ -21,7 +21,7 @@ from leftfold.declare.event import fields_of
 from leftfold.declare.features import FUTURE_TOLERANCE, nameless
 from leftfold.fold.definition import Origin
 from leftfold.fold.expressions import to_micros
-from leftfold.kafka.judge import judged_bytes
+from leftfold.kafka.judge import RecordJudge
 from leftfold.kafka.rejects import RecordPosition
 from leftfold.spark.accept import judged
 from leftfold.spark.history.redriven import redriven, with_redriven
@@ -359,8 +359,8 @@ def spark_verdicts(
 
 def python_verdicts(app: leftfold.App, topic: str, values: list[bytes | None], *, by_broker: bool = True) -> Any:
     declared = app.catalog.topic(topic)
-    schemas = app.rejects(topic).schema
-    made = [judged_bytes(declared, v, schemas, log_us=to_micros(NOW), by_broker=by_broker) for v in values]
+    judge = RecordJudge(declared, app.rejects(topic).schema)
+    made = [judge.record(None, v, log_us=to_micros(NOW), by_broker=by_broker)[1] for v in values]
     return [None if m is None else (m.outcome, m.reason) for m in made]
 
 
@@ -400,11 +400,8 @@ def test_spark_and_python_judge_keys_alike(app: leftfold.App, spark: Any, topic:
         values: list[bytes | None] = [producer.encode(payment(account=text, at=NOW)) for text in texts]
     keys = [b"k"] * len(values) + [draw.randbytes(n) for n in (1_023, 1_024, 1_025, 100_000)] * 2
     values += [values[0]] * 4 + [None, b"", values[3], b"not avro"]
-    declared, schemas = app.catalog.topic(topic), app.rejects(topic).schema
-    made = [
-        judged_bytes(declared, v, schemas, log_us=to_micros(NOW), by_broker=True, key=k)
-        for k, v in zip(keys, values, strict=True)
-    ]
+    judge = RecordJudge(app.catalog.topic(topic), app.rejects(topic).schema)
+    made = [judge.record(k, v, log_us=to_micros(NOW), by_broker=True)[1] for k, v in zip(keys, values, strict=True)]
     by_python = [None if m is None else (m.outcome, m.reason) for m in made]
     by_spark = spark_verdicts(app, spark, topic, values, keys=keys)
     assert [(k[:9], s, p) for k, s, p in zip(keys, by_spark, by_python, strict=True) if s != p] == []

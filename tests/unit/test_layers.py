@@ -28,7 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "kafka": {"errors", "clock", "fold", "settings", "declare"},
     "store": {"errors", "clock", "fold", "declare"},
     "local": {"errors", "clock", "private", "jars"},
-    "observe": {"errors", "fold", "units", "settings", "declare", "kafka", "store"},
+    "observe": {"errors", "clock", "fold", "units", "settings", "declare", "kafka", "store"},
     "sizing": {"errors", "private", "fold", "units", "declare", "kafka"},
     "hazards": {"errors", "fold", "units", "settings", "declare", "kafka", "observe", "sizing"},
     # store: builds, as they were observed.
@@ -60,7 +60,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "testing": {"settings", "declare", "local", "observe", "plan", "spark", "run", "app", "project"},
     "cli": {
         *("errors", "clock", "offsets", "private", "fold", "units", "settings", "declare"),
-        *("kafka", "store", "local", "hazards", "plan", "adopt", "render", "run"),
+        *("kafka", "store", "local", "observe", "hazards", "plan", "adopt", "render", "run"),
         *("replay", "rebuild", "training", "project", "app", "leftfold"),
     },
     "__main__": {"cli"},

@@ -14,13 +14,14 @@ from leftfold.cli.adopt_verb import adopt
 from leftfold.cli.archive_verbs import archive
 from leftfold.cli.declare_verbs import check, init
 from leftfold.cli.local_verbs import COMMANDS as LOCAL
-from leftfold.cli.log_verbs import send
+from leftfold.cli.log_verbs import groups, read, topics
 from leftfold.cli.output import document, say
 from leftfold.cli.plan_verbs import apply, plan
 from leftfold.cli.rebuild_verbs import compare, promote, rebuild, rollback
 from leftfold.cli.reject_verbs import rejects
 from leftfold.cli.render_verbs import render
 from leftfold.cli.replay_verb import replay
+from leftfold.cli.send_verb import send
 from leftfold.cli.training_verb import training_set
 from leftfold.cli.view_verbs import get, run
 from leftfold.cli.why_verb import why
@@ -52,7 +53,10 @@ for command in (
     apply,
     render,
     send,
+    topics,
+    read,
     run,
+    groups,
     get,
     why,
     training_set,

@@ -56,6 +56,17 @@ def show_sizing(plan: Plan, *, arithmetic: bool) -> None:
         say(f"  {line}")
 
 
+def show_durability(plan: Plan) -> None:
+    """Show what an acknowledged record of each topic survives. Topics with the same answer share one line."""
+    entries: dict[str, list[str]] = {}
+    for topic, durability in plan.durability:
+        entries.setdefault(str(durability), []).append(topic)
+    if entries:
+        say("durability, of records that are written with acks=all:")
+    for text, topics in entries.items():
+        say(f"  {', '.join(topics)}: {text}")
+
+
 def show_guarantees(promised: Sequence[Guarantee]) -> None:
     """Show the guarantees. Views with the same store, guarantee and conditions share one entry."""
     entries: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
@@ -80,6 +91,7 @@ def plan_json(plan: Plan, promised: Sequence[Guarantee]) -> dict[str, Any]:
         "changes": [change.as_json() for change in plan.changes],
         "hazards": [hazard.as_json() for hazard in plan.hazards],
         "sizing": None if plan.sizing is None else plan.sizing.as_json(),
+        "durability": {topic: durability.as_json() for topic, durability in plan.durability},
         "guarantees": [
             {"view": g.view, "sink": g.sink, "guarantee": g.promise.guarantee, "conditions": list(g.conditions)}
             for g in promised

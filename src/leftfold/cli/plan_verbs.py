@@ -14,6 +14,7 @@ from leftfold.cli.plan_output import (
     count_of,
     plan_json,
     show_changes,
+    show_durability,
     show_guarantees,
     show_hazards,
     show_sizing,
@@ -88,6 +89,7 @@ def plan(
         show_changes(planned)
         show_hazards(planned.hazards)
         show_sizing(planned, arithmetic=sizing)
+        show_durability(planned)
         show_guarantees(promised)
         _show_end(planned, out)
     if planned.problems:

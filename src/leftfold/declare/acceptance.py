@@ -16,28 +16,33 @@ from leftfold.fold.expressions import Expression, evaluate
 from leftfold.fold.values import entity_text
 
 
-def flaw(
-    event: Mapping[str, Any],
-    *,
-    required: Iterable[str],
-    keys: Iterable[tuple[Key, ...]],
-    rules: Sequence[Expression],
-) -> str | None:
-    """Return why an event is rejected, whatever its time; None if it is sound. `keys` are all keys made of it."""
-    for name in required:
-        if event[name] is None:
-            return reasons.MISSING.format(field=name)
-    for name in sorted(event):
-        if (unsound := _unsound(name, event[name])) is not None:
-            return unsound
-    for key in keys:
-        names = [part.name for part in key]
-        if len(entity_text([event[name] for name in names]).encode()) > longest_key(rules, names):
-            return reasons.KEY_TOO_LONG
-    for rule in rules:
-        if evaluate(rule, event) is False:
-            return reasons.BROKEN.format(rule=reasons.rule_text(rule))
-    return None
+class Soundness:
+    """Checks events by everything but their time. It is prepared once and called for each record.
+
+    `required` are the fields that must have a value, and `keys` are all keys that are made of an event.
+    """
+
+    def __init__(self, required: Iterable[str], keys: Iterable[tuple[Key, ...]], rules: Sequence[Expression]) -> None:
+        self._required = tuple(required)
+        names = [tuple(part.name for part in key) for key in keys]
+        self._keys = [(key, longest_key(rules, key)) for key in names]
+        self._rules = tuple(rules)
+
+    def flaw(self, event: Mapping[str, Any]) -> str | None:
+        """Return why an event is rejected; None if it is sound."""
+        for name in self._required:
+            if event[name] is None:
+                return reasons.MISSING.format(field=name)
+        for value in event.values():
+            if _unsound(value) is not None:
+                return _first_unsound(event)
+        for key, longest in self._keys:
+            if len(entity_text([event[name] for name in key]).encode()) > longest:
+                return reasons.KEY_TOO_LONG
+        for rule in self._rules:
+            if evaluate(rule, event) is False:
+                return reasons.BROKEN.format(rule=reasons.rule_text(rule))
+        return None
 
 
 def untimely(event_us: int, log_us: int, *, lateness: int, future: int) -> Literal["late", "future"] | None:
@@ -47,12 +52,19 @@ def untimely(event_us: int, log_us: int, *, lateness: int, future: int) -> Liter
     return "future" if event_us > log_us + future else None
 
 
-def _unsound(name: str, value: Any) -> str | None:
-    if isinstance(value, str) and not _is_utf8(value):
-        return reasons.NOT_UTF8.format(field=name)
-    if isinstance(value, float) and not math.isfinite(value):
-        return reasons.NOT_FINITE.format(field=name)
+def _first_unsound(event: Mapping[str, Any]) -> str | None:
+    """Return the reason of the first unsound field by name, so that every engine names the same field."""
+    for name in sorted(event):
+        if (reason := _unsound(event[name])) is not None:
+            return reason.format(field=name)
     return None
+
+
+def _unsound(value: Any) -> str | None:
+    kind = type(value)
+    if kind is str:
+        return None if value.isascii() or _is_utf8(value) else reasons.NOT_UTF8
+    return reasons.NOT_FINITE if kind is float and not math.isfinite(value) else None
 
 
 def _is_utf8(text: str) -> bool:

@@ -12,9 +12,9 @@ import json
 import math
 import re
 import struct
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal
 
 from fastavro import parse_schema, schemaless_reader
@@ -81,11 +81,11 @@ def avro_reader(
     reader = parse_schema(_plain(json.loads(avro_schema(event, only=only))))
 
     @cache
-    def written_by(schema_id: int) -> tuple[Any, Any] | None:
-        """Return a writer's schema, raw and parsed. It is cached: parsed once, not for every record."""
+    def written_by(schema_id: int) -> tuple[Any, Callable[[bytes], None]] | None:
+        """Return a writer's parsed schema, and the check of its unions. Both are made once, not for every record."""
         text = schemas(schema_id)
         schema = None if text is None else _named(_plain(json.loads(text)), event.__name__)
-        return None if schema is None else (schema, parse_schema(schema))
+        return None if schema is None else (parse_schema(schema), _choice_check(schema))
 
     def read(value: bytes) -> dict[str, Any] | str:
         if (schema_id := schema_id_of(value)) is None:
@@ -94,12 +94,12 @@ def avro_reader(
         try:
             if (writer := written_by(schema_id)) is None:
                 return reasons.with_number(reasons.UNREGISTERED, schema_id)
-            schema, parsed = writer
+            parsed, check = writer
             record: Any = schemaless_reader(io.BytesIO(body), parsed, reader, handle_unicode_errors=bad_text)
-            _check_choices(schema, io.BytesIO(body), {})
+            check(body)
         except UNREADABLE:
             return reasons.with_number(reasons.UNREADABLE_AVRO, schema_id)
-        return dict(record)
+        return record if type(record) is dict else dict(record)
 
     return read
 
@@ -114,11 +114,82 @@ def _named(schema: Any, name: str) -> Any:
     return {k: v for k, v in schema.items() if k != "namespace"} | {"name": name}
 
 
-def _check_choices(schema: Any, body: io.BytesIO, named: dict[str, Any]) -> None:
-    """Raise for a negative branch number of a union, which fastavro would count from the end.
+# fastavro counts a negative branch number of a union from the end. Java's reader, which Spark uses, refuses it.
 
-    The bytes are otherwise readable: fastavro has read them already.
-    """
+
+def _choice_check(schema: Any) -> Callable[[bytes], None]:
+    """Return a function that raises for a negative branch number. It is for bytes that fastavro has read already."""
+    steps = _flat_steps(schema)
+    if steps is None:
+        return lambda body: _check_choices(schema, io.BytesIO(body), {})
+    while steps and not isinstance(steps[-1], tuple):
+        steps.pop()  # what follows the last union need not be walked
+    return partial(_check_flat, steps) if steps else lambda _: None
+
+
+_VARINT, _TEXT = -1, -2
+_Step = int | tuple[int, ...]  # a number of bytes, a number or a text of any length; for a union, those of its branches
+
+
+def _flat_steps(schema: Any) -> list[_Step] | None:
+    """Return the steps over a record of simple fields and unions of simple ones; None for any other schema."""
+    if not isinstance(schema, dict) or schema.get("type") != "record":
+        return None
+    steps: list[_Step] = []
+    for field in schema["fields"]:
+        kinds = field["type"] if isinstance(field["type"], list) else [field["type"]]
+        simple = [_SIMPLE.get(kind["type"] if isinstance(kind, dict) else kind) for kind in kinds if _hashable(kind)]
+        if None in simple or len(simple) < len(kinds):
+            return None
+        sizes = tuple(size for size in simple if size is not None)
+        steps.append(sizes if isinstance(field["type"], list) else sizes[0])
+    return steps
+
+
+_SIMPLE = {**_SIZES, "int": _VARINT, "long": _VARINT, "string": _TEXT, "bytes": _TEXT}
+
+
+def _hashable(kind: Any) -> bool:
+    return isinstance(kind, str) or (isinstance(kind, dict) and isinstance(kind.get("type"), str))
+
+
+def _check_flat(steps: Sequence[_Step], body: bytes) -> None:
+    at = 0
+    for step in steps:
+        size = step
+        if isinstance(size, tuple):
+            branch, at = _number(body, at)
+            if branch < 0:
+                raise IndexError(f"branch {branch}")
+            size = size[branch]
+        if size == _VARINT:
+            while body[at] & 0x80:
+                at += 1
+            at += 1
+        elif size == _TEXT:
+            length, at = _number(body, at)
+            if length < 0:
+                raise IndexError(f"length {length}")
+            at += length
+        else:
+            at += size
+
+
+def _number(body: bytes, at: int) -> tuple[int, int]:
+    """Return the number at a place, and the place after it."""
+    byte = body[at]
+    at += 1
+    number, shift = byte & 0x7F, 7
+    while byte & 0x80:
+        byte = body[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        shift += 7
+    return (number >> 1) ^ -(number & 1), at
+
+
+def _check_choices(schema: Any, body: io.BytesIO, named: dict[str, Any]) -> None:
+    """Raise for a negative branch number, in bytes of any schema."""
     if isinstance(schema, list):
         if (branch := _long(body)) < 0:
             raise IndexError(f"branch {branch}")

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicCollection, TopicPartition
-from confluent_kafka.admin import ConfigResource, ConfigSource  # type: ignore[attr-defined] # forgotten by its stubs
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # its stubs forget to re-export these
+    ConfigResource,
+    ConfigSource,
+    OffsetSpec,
+)
 
 from leftfold import clock
 from leftfold.errors import LogError
@@ -31,6 +35,7 @@ from leftfold.settings import Kafka
 
 # Kafka's clients commit every 5 s by default.
 WATCHED_S = 10
+RATE_S = 60  # the time over which rates are counted
 _ELECTED_S = 5.0  # how long a new leader may take to know its end offset
 _COORDINATED_S = 15.0  # how long a group may be without a coordinator after a broker came or went
 _READING_S = 10.0  # how long to search for records that groups have not read
@@ -41,12 +46,8 @@ _Thing = TypeVar("_Thing")
 def observe_cluster(admin: Admin, kafka: Kafka, names: Iterable[str] | None = None) -> ObservedCluster:
     """Observe the topics in `names` that exist, or all topics but Kafka's own, with the groups that read them."""
     described = admin.answer(admin.client.describe_cluster())
-    existing = admin.metadata().topics
-    wanted = [n for n in (existing if names is None else names) if n in existing and existing[n].error is None]
-    if names is None:
-        wanted = [n for n in wanted if not n.startswith("__")]
     dirs = log_dirs(kafka)
-    topics = _topics(admin, sorted(set(wanted)), existing, dirs)
+    topics = _existing_topics(admin, names, dirs)
     # Each broker returns only its own settings, so each needs its own call.
     configs = {
         node.id: admin.configs(ConfigResource.Type.BROKER, [str(node.id)])[str(node.id)] for node in described.nodes
@@ -57,6 +58,25 @@ def observe_cluster(admin: Admin, kafka: Kafka, names: Iterable[str] | None = No
     )
     groups = _groups(admin, topics)
     return ObservedCluster(str(described.cluster_id), clock.now_us(), brokers, topics, groups)
+
+
+def observe_topics(admin: Admin, kafka: Kafka, names: Iterable[str] | None = None) -> dict[str, ObservedTopic]:
+    """Observe the same topics as `observe_cluster`, without brokers and groups."""
+    return _existing_topics(admin, names, log_dirs(kafka))
+
+
+def records_since(admin: Admin, topics: Iterable[ObservedTopic], seconds: int) -> dict[tuple[str, int], int]:
+    """Return the number of offsets that each partition has got in the last `seconds`, by the brokers' time index.
+
+    Partitions without a leader are left out.
+    """
+    led = {
+        (topic.name, number): part for topic in topics for number, part in enumerate(topic.spread) if part.leader >= 0
+    }
+    since: Any = OffsetSpec.for_timestamp(clock.now_us() // 1_000 - seconds * 1_000)
+    firsts = _offsets(admin, [TopicPartition(*place) for place in led], since)
+    # The brokers answer -1 if no record is that new.
+    return {place: max(0, led[place].end - first) if first >= 0 else 0 for place, first in firsts.items()}
 
 
 def watch_groups(admin: Admin, kafka: Kafka, seen: ObservedCluster) -> ObservedCluster:
@@ -85,7 +105,10 @@ def watch_groups(admin: Admin, kafka: Kafka, seen: ObservedCluster) -> ObservedC
             same = [p for p in places if positions.get(topic, {}).get(p) == before[topic][p]]
             if same:
                 suspects[name][topic] = same
-    still = _first_unread(kafka, seen, suspects)
+    still = {
+        name: {topic: firsts for topic, firsts in topics.items() if firsts}
+        for name, topics in first_unread(kafka, seen, suspects).items()
+    }
     watched = {name: replace(seen.groups[name], watched_s=watched_s, still=still.get(name, {})) for name in behind}
     return replace(seen, groups=seen.groups | watched)
 
@@ -94,13 +117,14 @@ def _settled(state: str, members: int) -> bool:
     return state == "STABLE" and members > 0
 
 
-def _first_unread(
-    kafka: Kafka, seen: ObservedCluster, suspects: dict[str, dict[str, list[int]]]
+def first_unread(
+    kafka: Kafka, seen: ObservedCluster, suspects: Mapping[str, Mapping[str, Sequence[int]]]
 ) -> dict[str, dict[str, dict[int, int]]]:
     """Return the log time of the first record that a group has not read, by group, topic and partition.
 
     Partitions without such a record are left out. Offsets alone do not show it: markers, records of an aborted or open
-    transaction, and records that compaction removed all have offsets.
+    transaction, and records that compaction removed all have offsets. A topic that this user may not read is left out,
+    and so is one that could not be read in time.
     """
     unread_since: dict[str, dict[str, dict[int, int]]] = {}
     asked = [(name, topic, places) for name, topics in suspects.items() for topic, places in topics.items()]
@@ -110,23 +134,33 @@ def _first_unread(
     reader = LogReader(kafka)
     try:
         for name, topic, places in asked:
-            if clock.monotonic() > deadline:
-                break
             spread, positions = seen.topics[topic].spread, seen.groups[name].positions[topic]
             ranges = {p: (max(positions[p], spread[p].start), spread[p].end) for p in places}
-            firsts: dict[int, int] = {}
-            try:
-                for record in reader.read(topic, ranges):
-                    firsts.setdefault(record.partition, record.log_us)
-                    if len(firsts) == len(ranges) or clock.monotonic() > deadline:
-                        break
-            except LogError:  # we may not read the topic, so nothing is known about it
-                continue
-            if firsts:
+            firsts = _first_of_each(reader, topic, ranges, deadline)
+            if firsts is not None:
                 unread_since.setdefault(name, {})[topic] = firsts
     finally:
         reader.close()
     return unread_since
+
+
+def _first_of_each(
+    reader: LogReader, topic: str, ranges: Mapping[int, tuple[int, int]], deadline: float
+) -> dict[int, int] | None:
+    """Return the log time of the first record of each range that has one; None if that is not known in time."""
+    firsts: dict[int, int] = {}
+    if clock.monotonic() > deadline:
+        return None
+    try:
+        for record in reader.read(topic, ranges):
+            firsts.setdefault(record.partition, record.log_us)
+            if len(firsts) == len(ranges):
+                break
+            if clock.monotonic() > deadline:
+                return firsts or None
+    except LogError:  # we may not read the topic, so nothing is known about it
+        return None
+    return firsts
 
 
 def _offsets(admin: Admin, places: list[TopicPartition], spec: Any) -> dict[tuple[str, int], int]:
@@ -136,6 +170,14 @@ def _offsets(admin: Admin, places: list[TopicPartition], spec: Any) -> dict[tupl
     """
     infos = _asked_again(admin, places, lambda asked: admin.client.list_offsets(dict.fromkeys(asked, spec)), _ELECTED_S)
     return {(place.topic, place.partition): int(answer.offset) for place, answer in infos.items()}
+
+
+def _existing_topics(admin: Admin, names: Iterable[str] | None, dirs: LogDirs) -> dict[str, ObservedTopic]:
+    existing = admin.metadata().topics
+    wanted = [n for n in (existing if names is None else names) if n in existing and existing[n].error is None]
+    if names is None:
+        wanted = [n for n in wanted if not n.startswith("__")]
+    return _topics(admin, sorted(set(wanted)), existing, dirs)
 
 
 def _topics(admin: Admin, names: list[str], existing: Any, dirs: LogDirs) -> dict[str, ObservedTopic]:
@@ -194,7 +236,8 @@ def _groups(admin: Admin, topics: dict[str, ObservedTopic]) -> dict[str, Observe
         for member in group.members:
             owners.update({tp.topic for tp in member.assignment.topic_partitions if tp.topic in topics})
         if positions or owners:
-            groups[name] = ObservedGroup(name, group.state.name, len(group.members), dict(owners), positions)
+            idle = sum(not member.assignment.topic_partitions for member in group.members)
+            groups[name] = ObservedGroup(name, group.state.name, len(group.members), dict(owners), positions, idle=idle)
     return groups
 
 

@@ -72,6 +72,7 @@ class ObservedGroup:
     members: int
     owners: dict[str, int]  # topic -> number of members that read it
     positions: dict[str, dict[int, int]]  # committed offsets by topic and partition
+    idle: int = 0  # members without any partition
     watched_s: int = 0  # seconds until its positions were read again; 0 if they were not
     # Partitions whose position had not moved then, although records wait: the log time (µs) of the first waiting
     # record.

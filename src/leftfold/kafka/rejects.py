@@ -25,7 +25,7 @@ from leftfold.kafka.decode import partly_decoded, schema_id_of
 from leftfold.kafka.delivery import Undelivered
 from leftfold.kafka.encode import MISFITS
 from leftfold.kafka.failures import refused
-from leftfold.kafka.judge import Keyed, judged_bytes, judged_fields
+from leftfold.kafka.judge import Keyed, RecordJudge
 from leftfold.kafka.log_reader import Scanned, scan
 from leftfold.kafka.producer import SETTINGS, encoder_of
 from leftfold.kafka.registry import SchemaRegistry
@@ -163,17 +163,10 @@ class Rejects:
         Records that would still be refused are not sent.
         """
         self._refuse_compacted()
+        judge = RecordJudge(self._topic, self.schema, self._keyed)
 
         def original(record: Refused) -> tuple[bytes | None, bytes] | str:
-            verdict = judged_bytes(
-                self._topic,
-                record.value,
-                self.schema,
-                log_us=record.log_us,
-                by_broker=record.by_broker,
-                key=record.key,
-                keyed=self._keyed,
-            )
+            _, verdict = judge.record(record.key, record.value, log_us=record.log_us, by_broker=record.by_broker)
             if verdict is not None:
                 return verdict.reason
             assert record.value is not None, "without a value nothing is accepted"
@@ -189,6 +182,7 @@ class Rejects:
         """
         self._refuse_compacted()
         encode = encoder_of(self._topic, self._names.source, self._registry)
+        judge = RecordJudge(self._topic, self.schema, self._keyed)
 
         def corrected(record: Refused) -> tuple[bytes | None, bytes] | str:
             try:
@@ -197,9 +191,7 @@ class Rejects:
                 first = error.errors(include_url=False)[0]
                 return f"{'.'.join(str(part) for part in first['loc']) or 'the event'}: {first['msg']}"
             fields = event.micros()
-            verdict = judged_fields(
-                self._topic, fields, log_us=record.log_us, by_broker=record.by_broker, keyed=self._keyed
-            )
+            verdict = judge.fields(fields, log_us=record.log_us, by_broker=record.by_broker)
             if verdict is not None:
                 return verdict.reason
             try:

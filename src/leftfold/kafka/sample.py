@@ -16,12 +16,11 @@ from typing import Any
 from fastavro import parse_schema
 
 from leftfold import clock
-from leftfold.declare.event import fields_of
 from leftfold.declare.topic import Topic
 from leftfold.fold.durations import SECOND
 from leftfold.kafka.admin import Admin
-from leftfold.kafka.decode import UNREADABLE, Decode, avro_decoder, json_decoder, schema_id_of
-from leftfold.kafka.judge import Judgement, judged_bytes, judged_fields
+from leftfold.kafka.decode import UNREADABLE, schema_id_of
+from leftfold.kafka.judge import Judgement, RecordJudge
 from leftfold.kafka.log_reader import Logged, LogReader
 from leftfold.settings import Kafka
 
@@ -131,30 +130,18 @@ class Judge:
         self.first_log = topic.log_time == "header"
         self._schema_of = cache(schema_of)
         self._is_avro = cache(self._parses)
-        fields = fields_of(topic.event)
-        self._decode: Decode = (
-            json_decoder(topic.event, fields)
-            if topic.format == "json"
-            else avro_decoder(topic.event, fields, self._schema_of)
-        )
+        self._judge = RecordJudge(topic, self._schema_of)
 
     def __call__(self, record: Logged) -> tuple[Judgement | None, int | None]:
         """Return why a record is not accepted, if so; and its lag, if it has a time."""
-        topic, value = self._topic, record.value
-        if value is None and topic.compacted:
-            return None, None  # a deletion
-        if (schema_id := self._foreign(value)) is not None:
+        topic, log_us, by_broker = self._topic, record.log_us, record.by_broker
+        if (schema_id := self._foreign(record.value)) is not None:
             return Judgement("rejected", f"schema id {schema_id} is not Avro"), None
-        event = self._decode(value)
-        if topic.compacted:  # records of a compacted topic are never late
-            return (Judgement("rejected", "undecodable") if event is None else None), None
-        log_us, by_broker = record.log_us, record.by_broker
-        if event is None:  # judge it again in full: the decoder gives no reason
-            return judged_bytes(topic, value, self._schema_of, log_us=log_us, by_broker=by_broker, key=record.key), None
-        verdict = judged_fields(topic, event, log_us=log_us, by_broker=by_broker)
-        assert topic.time is not None, "only a compacted topic has no time"
+        event, verdict = self._judge.record(record.key, record.value, log_us=log_us, by_broker=by_broker)
         known = by_broker or topic.log_time == "producer"
-        return verdict, log_us - event[topic.time.name] if known else None
+        if event is None or topic.compacted or topic.time is None or not known:
+            return verdict, None
+        return verdict, log_us - event[topic.time.name]
 
     def _foreign(self, value: bytes | None) -> int | None:
         """Return the schema id of a value whose schema is not Avro; else None.

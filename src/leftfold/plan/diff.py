@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from leftfold.declare.catalog import Catalog
@@ -21,6 +21,7 @@ from leftfold.hazards.rules import hazards
 from leftfold.kafka.observed import ObservedBroker, ObservedCluster, ObservedTopic
 from leftfold.kafka.registry import incompatible, subject_of
 from leftfold.observe import settings as in_force
+from leftfold.observe.durability import Durability, durability_of
 from leftfold.observe.observation import Observed, ObservedSubject, has_schema
 from leftfold.observe.personal import compaction_lag_ms, marked
 from leftfold.plan.changes import ViewChange, changes_of
@@ -100,7 +101,25 @@ def plan(
         problems.append(refusal)
     facts = Facts(observed, catalog, profile, asked.downtime, sizing)
     changes = tuple(_changes(catalog, profile, observed, sizing))
-    return Plan(tuple(steps), tuple(problems), hazards(facts), changes, sizing)
+    durability = tuple(_durability(catalog, profile, observed, steps))
+    return Plan(tuple(steps), tuple(problems), hazards(facts), changes, sizing, durability)
+
+
+def _durability(
+    catalog: Catalog, profile: Profile, observed: Observed, steps: Sequence[Step]
+) -> Iterator[tuple[str, Durability]]:
+    """Yield the name and the durability of each declared topic, as it is after the steps."""
+    created = {step.name: step for step in steps if isinstance(step, CreateTopic)}
+    changed = {step.name: step for step in steps if isinstance(step, ConfigureTopic)}
+    for declared, topic in catalog.topics.items():
+        name = profile.topic_name(declared, external=topic.external)
+        actual = observed.topics.get(name)
+        if actual is not None:
+            new = {k: v for k, _, v in changed[name].changes} if name in changed else {}
+            yield declared, durability_of(replace(actual, configs=actual.configs | new))
+        elif name in created:
+            in_sync = int(dict(created[name].configs)[in_force.SETTING])
+            yield declared, Durability(created[name].replication, in_sync)
 
 
 def _check_limits(steps: Sequence[Step], observed: Observed, constants: Constants) -> list[LeftfoldError]:

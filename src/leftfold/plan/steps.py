@@ -11,6 +11,7 @@ from leftfold.fold.durations import text
 from leftfold.hazards.hazard import Hazard
 from leftfold.kafka.admin import Admin
 from leftfold.kafka.registry import SchemaRegistry
+from leftfold.observe.durability import Durability
 from leftfold.observe.observation import Observed
 from leftfold.plan.changes import ViewChange
 from leftfold.sizing.catalog_size import Sizing
@@ -240,6 +241,7 @@ class Plan:
     hazards: tuple[Hazard, ...] = ()
     changes: tuple[ViewChange, ...] = ()  # no free views: only Spark knows what those do
     sizing: Sizing | None = None  # None if the load is refused
+    durability: tuple[tuple[str, Durability], ...] = ()  # of each declared topic that exists or is created, by its name
 
     @property
     def summary(self) -> str:

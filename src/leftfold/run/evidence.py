@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from leftfold.declare.acceptance import flaw, untimely
+from leftfold.declare.acceptance import Soundness, untimely
 from leftfold.declare.first_log import AHEAD
 from leftfold.declare.keys import longest_key
 from leftfold.declare.topic import Topic
@@ -160,7 +160,7 @@ def outcome(definition: Definition | Latest, origin: Origin, record: Logged, fie
     if (
         own > longest_key(definition.rules)
         or fields is None
-        or flaw(fields, required=required, keys=[definition.keys], rules=definition.rules) is not None
+        or Soundness(required, [definition.keys], definition.rules).flaw(fields) is not None
     ):
         return "rejected"
     if isinstance(definition, Latest):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from leftfold.declare.event import fields_of
 from leftfold.declare.schema import avro_schema
 from leftfold.kafka.decode import avro_decoder
-from leftfold.kafka.judge import judged_bytes
+from leftfold.kafka.judge import RecordJudge
 from tests.unit.adopt.topics import LOG_US, adopted, avro_record, avro_value, event_of, record, topic_of
 
 NAMES = [
@@ -149,5 +149,6 @@ def test_the_declared_topic_accepts_the_records() -> None:
     values = [avro_value(bare(KEPT), 1, {"id": f"o{n}", "at": LOG_US - n, "n": n}) for n in range(9)]
     made = adopted(KEPT, records=[record(v, key=f"o{n}".encode()) for n, v in enumerate(values)])
     topic = topic_of(made)
-    verdicts = [judged_bytes(topic, v, lambda _: json.dumps(KEPT), log_us=LOG_US, by_broker=True) for v in values]
+    judge = RecordJudge(topic, lambda _: json.dumps(KEPT))
+    verdicts = [judge.record(None, v, log_us=LOG_US, by_broker=True)[1] for v in values]
     assert verdicts == [None] * 9

@@ -235,7 +235,7 @@ def test_sizes_and_keys_are_counted() -> None:
 
 
 def test_a_key_that_is_no_text_is_shown_and_cut() -> None:
-    (hazard,) = hazards(sample_of([replace(record(), key=b"\xff" * 100)] * 100))
+    (hazard,) = hazards(sample_of([record()._replace(key=b"\xff" * 100)] * 100))
     assert hazard.code == "hot-key"
     assert "\\xff" in hazard.what
     assert "…' has 100%" in hazard.what

@@ -17,7 +17,7 @@ from leftfold.fold.definition import Key
 from leftfold.fold.expressions import to_micros
 from leftfold.kafka.decode import partly_decoded, schema_id_of
 from leftfold.kafka.encode import avro_encoder, json_encoder
-from leftfold.kafka.judge import Judgement, judged_bytes
+from leftfold.kafka.judge import Judgement, RecordJudge
 from leftfold.kafka.rejects import RecordPosition
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
@@ -50,7 +50,7 @@ def payment(**changes: Any) -> dict[str, Any]:
 
 
 def judge(value: bytes | None, topic: Any = payments, *, by_broker: bool = True) -> Judgement | None:
-    return judged_bytes(topic, value, SCHEMAS.get, log_us=to_micros(NOON), by_broker=by_broker)
+    return RecordJudge(topic, SCHEMAS.get).record(None, value, log_us=to_micros(NOON), by_broker=by_broker)[1]
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_copied_record_whose_log_time_is_not_believed() -> None:
 
 def long_key(account: str = "a", *, key: bytes | None = None, keyed: Any = ()) -> Judgement | None:
     value = ENCODE(payment(account=account))
-    return judged_bytes(payments, value, SCHEMAS.get, log_us=to_micros(NOON), by_broker=True, key=key, keyed=keyed)
+    return RecordJudge(payments, SCHEMAS.get, keyed).record(key, value, log_us=to_micros(NOON), by_broker=True)[1]
 
 
 def test_a_key_above_the_bound() -> None:
@@ -176,5 +176,5 @@ def test_a_view_may_be_keyed_by_something_else() -> None:
 
 
 def test_a_long_key_without_a_value_is_a_long_key() -> None:
-    judged = judged_bytes(payments, None, SCHEMAS.get, log_us=0, by_broker=True, key=b"k" * 5_000)
+    _, judged = RecordJudge(payments, SCHEMAS.get).record(b"k" * 5_000, None, log_us=0, by_broker=True)
     assert judged == Judgement("rejected", "key too long")

@@ -1,0 +1,156 @@
+"""docs/guide/the-log.md, executed as it is written; and what it says about lost brokers and rebalances, measured."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Message, Producer
+
+import leftfold
+from tests.engine import guides, projects
+from tests.engine.conftest import Cluster
+from tests.engine.test_tutorial import Shell, blocks
+
+GUIDE = guides.DOCS / "guide" / "the-log.md"
+NAMESPACE = f"k{uuid.uuid4().hex[:8]}"
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture
+def shell(cluster: Cluster, tmp_path: Path) -> Iterator[Shell]:
+    shell = Shell(tmp_path)
+    try:
+        assert shell.run("leftfold init shop && cd shop").code == 0
+        projects.name_engines(shell.directory, cluster.endpoints, NAMESPACE)
+        yield shell
+    finally:
+        shell.close()
+
+
+def test_guide(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
+    guides.follow(GUIDE, shell, namespace=NAMESPACE, capsys=capsys)
+
+
+def test_the_guide_is_read() -> None:
+    """A block that the pattern misses would be a block that is never run."""
+    assert len(blocks(GUIDE)) == len(re.findall(r"^```\w+$", GUIDE.read_text(encoding="utf-8"), re.MULTILINE))
+
+
+@pytest.fixture
+def app(cluster: Cluster, tmp_path: Path) -> leftfold.App:
+    made = projects.make(tmp_path / "project", cluster.endpoints, f"k{uuid.uuid4().hex[:8]}")
+    projects.apply(made)
+    return made
+
+
+def test_one_lost_broker_stops_nothing_and_two_stop_writes(app: leftfold.App, cluster: Cluster) -> None:
+    topic = app.profile.topic_name("payments")
+    acknowledged: list[bytes] = []
+
+    def report(error: object, message: Message) -> None:
+        if error is None:
+            acknowledged.append(message.key() or b"")
+
+    def write(first: int, seconds: float) -> int:
+        """Write 60 records to all partitions, and wait that long. Return how many of them were acknowledged."""
+        settings = {"acks": "all", "enable.idempotence": True, "delivery.timeout.ms": int(seconds * 1_000)}
+        producer = Producer({"bootstrap.servers": app.kafka.bootstrap, "log_level": 0, **settings})
+        before = len(acknowledged)
+        for number in range(first, first + 60):
+            producer.produce(topic, b"x", key=str(number).encode(), partition=number % 6, on_delivery=report)
+        producer.flush(seconds + 10)
+        return len(acknowledged) - before
+
+    assert write(0, 120) == 60
+    brokers = [cluster.endpoints.processes[f"broker-{number}"].pid for number in (2, 3)]
+    try:
+        os.kill(brokers[0], signal.SIGKILL)
+        assert write(100, 120) == 60  # with one broker away, everything is acknowledged
+        os.kill(brokers[1], signal.SIGKILL)
+        refused = 60 - write(200, 20)
+        assert refused == 60, f"{60 - refused} records were acknowledged by one broker of three"
+    finally:
+        cluster.cluster.up(cluster.root)
+    assert write(300, 120) == 60
+    there = {record.key for record in app.read("payments", start=datetime(2020, 1, 1, tzinfo=UTC), most=None)}
+    assert set(acknowledged) <= there
+
+
+def test_a_rebalance_pauses_only_what_moves(app: leftfold.App, capsys: pytest.CaptureFixture[str]) -> None:
+    """One member reads six partitions while records keep coming; a second one joins."""
+    topic, group = app.profile.topic_name("payments"), f"{app.profile.namespace}-moving"
+    settings = {
+        "bootstrap.servers": app.kafka.bootstrap,
+        "group.id": group,
+        "group.protocol": "consumer",
+        "auto.offset.reset": "earliest",
+        "log_level": 0,
+    }
+    ended = threading.Event()
+
+    def keep_sending() -> None:
+        producer = Producer({"bootstrap.servers": app.kafka.bootstrap, "linger.ms": 0, "log_level": 0})
+        number = 0
+        while not ended.is_set():
+            producer.produce(topic, b"x", partition=number % 6)
+            producer.poll(0)
+            number += 1
+            time.sleep(0.002)
+        producer.flush(60)
+
+    first, second = Consumer(settings), Consumer(settings)
+    seen: dict[int, list[float]] = {partition: [] for partition in range(6)}
+
+    def poll(member: Consumer, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            for message in member.consume(100, timeout=0.02):
+                if message.error() is None:
+                    seen[message.partition() or 0].append(time.monotonic())
+
+    sender = threading.Thread(target=keep_sending)
+    sender.start()
+    try:
+        first.subscribe([topic])
+
+        def reads_all() -> bool:
+            poll(first, 0.2)
+            return all(seen.values())
+
+        projects.await_true(reads_all, timeout=240, what="a record of each partition")
+        poll(first, 3)
+        joined = time.monotonic()
+        second.subscribe([topic])
+        other = threading.Thread(target=lambda: poll(second, 15))
+        other.start()
+        poll(first, 15)
+        other.join()
+        stayed = {place.partition for place in first.assignment()}
+        moved = {place.partition for place in second.assignment()}
+    finally:
+        ended.set()
+        sender.join()
+        first.close()
+        second.close()
+    assert len(stayed) == len(moved) == 3
+    assert stayed | moved == set(range(6))
+
+    def longest(partition: int) -> float:
+        times = [at for at in seen[partition] if at > joined - 3]
+        return max(later - earlier for earlier, later in pairwise(times))
+
+    still, pauses = max(map(longest, stayed)), max(map(longest, moved))
+    with capsys.disabled():
+        print(f"\n    longest pause of a partition that stayed {still:.2f} s, of one that moved {pauses:.2f} s")
+    assert still <= pauses
