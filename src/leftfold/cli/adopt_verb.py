@@ -62,7 +62,7 @@ def _exists(out: Path) -> ProjectError:
         "adopt-file-exists",
         f"{out} is there already",
         why="adopt never overwrites a file: it may hold what you decided",
-        fix="name another file, or leave --out away and compare what is printed",
+        fix="name another file, or leave --out out and compare what is printed",
     )
 
 

@@ -31,7 +31,7 @@ def micros(value: Duration, *, option: str, source: SourceLine | None = None) ->
     if result <= 0:
         raise DeclarationError(
             "duration-not-positive",
-            f"{option}={value!r} is not longer than nothing",
+            f"{option}={value!r} is not positive",
             why="a span of time that is empty or negative holds no event",
             fix=f'write for example {option}="10m"',
             source=source,

@@ -171,7 +171,7 @@ def _tls(kafka: Kafka | None, says: str) -> LogError:
     """Return the error for a failed TLS connection. Not retriable: certificates do not change by themselves."""
     return LogError(
         "kafka-tls",
-        f"no TLS connection came about with {_brokers(kafka)}",
+        f"no TLS connection could be made to {_brokers(kafka)}",
         why=says,
         fix="set kafka.ca of the profile to the PEM file of the CA that signed the brokers' certificates, and "
         "kafka.security to what their listener speaks",

@@ -164,7 +164,7 @@ class SchemaRegistry:
         if behind(error, ssl.SSLError):
             return LogError(
                 "registry-tls",
-                f"no TLS connection came about with the schema registry at {self._url}",
+                f"no TLS connection could be made to the schema registry at {self._url}",
                 why=str(error),
                 fix="set registry.ca of the profile to the PEM file of the CA that signed its certificate, and let "
                 "registry.url begin with https only if it speaks TLS",

@@ -57,7 +57,7 @@ def failed(where: str, error: redis.RedisError) -> StoreError:
     if behind(error, ssl.SSLError):
         return StoreError(
             "store-tls",
-            f"no TLS connection came about with Redis at {where}",
+            f"no TLS connection could be made to Redis at {where}",
             why=says,
             fix="set online.ca of the profile to the PEM file of the CA that signed its certificate, and let "
             "online.url begin with rediss:// only if it speaks TLS",

@@ -88,8 +88,8 @@ def _held(what: str, holder: str, seconds: int) -> StoreError:
     host, _, rest = holder.partition("/")
     return StoreError(
         f"{what}-running",
-        f"another process is at it: {host}, process {rest.partition('/')[0]}",
-        why="two at once would each do half of something else",
+        f"another {what} is running here: {host}, process {rest.partition('/')[0]}",
+        why="two at once could each undo half of what the other does",
         fix=f"wait for it; if it died, its claim ends by itself within {max(seconds, 1)} s",
         retriable=True,
     )
