@@ -106,6 +106,7 @@ crds: ## Make the schemas that manifests are checked with once more, and compare
 
 bench: ## Ratios against the bare engines
 	$(BIN)/python -m bench producer --json
+	$(BIN)/python -m bench read --json
 	$(BIN)/python -m bench view --json
 	$(BIN)/python -m bench online --json
 	$(BIN)/python -m bench replay --json

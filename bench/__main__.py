@@ -7,10 +7,11 @@ import json
 import signal
 import sys
 
-from bench import online, producer, rebuild, replay, scans, training, view
+from bench import online, producer, read, rebuild, replay, scans, training, view
 
 BENCHES = {
     "producer": producer.measure,
+    "read": read.measure,
     "view": view.measure,
     "online": online.measure,
     "replay": replay.measure,  # runs the three below
