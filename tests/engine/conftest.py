@@ -6,7 +6,10 @@ They come from the pytest plugin that users have for their own tests.
 from __future__ import annotations
 
 import gc
+import os
+import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -76,6 +79,9 @@ def _as_found() -> Iterator[None]:
     brokers a third of a core, and 90 s of recovery after a kill. 190 clients that nobody closed are 900 threads, and
     all of them try to connect while the brokers of a later test start.
     """
+    for process in _in_use[0].endpoints.processes.values() if _in_use else ():
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGCONT)  # a failed test may have left it stopped
     if _in_use and not all(_in_use[0].endpoints.alive(name) for name in _in_use[0].endpoints.processes):
         local_cluster.up(_in_use[0].root)
     yield

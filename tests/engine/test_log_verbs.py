@@ -87,7 +87,7 @@ def sizes(app: leftfold.App) -> dict[tuple[str, int], int]:
 
 def described_groups(app: leftfold.App) -> dict[str, dict[tuple[str, int], tuple[int, int, int]]]:
     """Position, end and lag by group and partition; without partitions that have no position."""
-    asked = ["--describe", "--all-groups"]
+    asked = ["--describe", "--all-groups", "--timeout", "120000"]  # its default of 5 s is short for a busy machine
     groups: dict[str, dict[tuple[str, int], tuple[int, int, int]]] = defaultdict(dict)
     for line in tool(app, "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", *asked):
         words = line.split()

@@ -8,7 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -303,7 +303,8 @@ def test_a_broker_that_is_down(cluster: Cluster, tools: Tools) -> None:
     os.kill(broker, signal.SIGSTOP)
     try:
         listed = tools.admin.list_consumer_groups(request_timeout=3).result(timeout=240)
-        assert [passes(error) for error in listed.errors] == [True]
+        # On a busy machine the others may have noticed already, and leave it out.
+        assert [passes(error) for error in listed.errors] in ([True], [])
         os.kill(broker, signal.SIGKILL)
         left = Tools(",".join(cluster.endpoints.bootstrap.split(",")[:2]))
 
@@ -320,6 +321,8 @@ def test_a_broker_that_is_down(cluster: Cluster, tools: Tools) -> None:
 
         projects.await_true(taken_over, timeout=240, what="other coordinators")
     finally:
+        with suppress(ProcessLookupError):
+            os.kill(broker, signal.SIGKILL)  # one that is only stopped would keep `up` waiting
         cluster.cluster.up(cluster.root)
     assert own(found, tools.namespace) == [("no-leader", "topic lone"), ("replication-low", "topic lone")]
     (behind,) = [h for h in found if h.code == "under-replicated"]
