@@ -88,14 +88,6 @@ def test_events_dicts_and_bytes_are_the_same_record(app: leftfold.App) -> None:
     assert len(read_keys(app)) == 3
 
 
-def test_a_full_buffer_makes_the_caller_wait(app: leftfold.App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(module.SETTINGS, "queue.buffering.max.messages", 100)
-    with app.producer("payments") as producer:
-        for number in range(3_000):
-            producer.send_dict(payment(number, f"a{number}"))
-    assert len(read_keys(app)) == 3_000
-
-
 def test_what_cannot_be_delivered_is_raised(app: leftfold.App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(module.SETTINGS, "message.max.bytes", 2_000_000)  # more than the brokers take
     producer = app.producer("payments")
