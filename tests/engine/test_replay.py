@@ -367,6 +367,7 @@ def test_fewer_partitions_in_small_slices(app: leftfold.App, monkeypatch: pytest
         app.copy("payments", "payments_3").run()
 
 
+@pytest.mark.history
 @pytest.mark.timeout(2_400 if FULL else 600)
 @pytest.mark.usefixtures("no_copier_left")
 def test_a_topic_moves_to_twelve_partitions_while_it_is_written(cluster: Cluster, tmp_path: Path, spark: Any) -> None:
