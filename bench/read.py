@@ -81,6 +81,7 @@ def _bare(app: leftfold.App) -> Fields:
                 continue
             value: Any = message.value()
             place: Any = (message.partition(), message.offset())
-            fields[place] = fastavro.schemaless_reader(io.BytesIO(value[HEADER_BYTES:]), schema, None)
+            record: Any = fastavro.schemaless_reader(io.BytesIO(value[HEADER_BYTES:]), schema, None)
+            fields[place] = record
     consumer.close()
     return fields
