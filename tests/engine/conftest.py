@@ -57,8 +57,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Say whether the run computed or waited: more sessions side by side help only if it waited."""
     for whole, waited in _cpu_at_start:
-        total = _cpu()[0] - whole
-        terminalreporter.write_line(f"the cores waited for {(_cpu()[1] - waited) / max(1, total):.0%} of the time")
+        whole_now, waited_now = _cpu()
+        share = (waited_now - waited) / max(1, whole_now - whole)
+        terminalreporter.write_line(f"the cores waited for {share:.0%} of the time")
 
 
 _in_use: list[Cluster] = []  # the shared cluster, once a test has asked for it

@@ -5,13 +5,35 @@ The commands of `console` blocks are run, and their output is compared. `diff` b
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from leftfold.local.endpoints import Endpoints
+from tests.engine import projects
 from tests.engine.test_tutorial import Block, Shell, blocks, matches
 
 DOCS = Path(__file__).parents[2] / "docs"
+
+
+@contextmanager
+def shop(root: Path, endpoints: Endpoints, namespace: str) -> Iterator[Shell]:
+    """A shell in the shop of the tutorial, with a profile that names the given cluster."""
+    shell = Shell(root)
+    try:
+        assert shell.run("leftfold init shop && cd shop").code == 0
+        projects.name_engines(shell.directory, endpoints, namespace)
+        yield shell
+    finally:
+        shell.close()
+
+
+def check_read(page: Path) -> None:
+    """Check that every block of a page is found. A block that the pattern misses would never be run."""
+    assert len(blocks(page)) == len(re.findall(r"^```\w+$", page.read_text(encoding="utf-8"), re.MULTILINE))
 
 
 def patched(text: str, diff: str) -> str:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.engine import guides, projects
+from tests.engine import guides
 from tests.engine.conftest import Cluster
-from tests.engine.test_tutorial import Shell, blocks
+from tests.engine.test_tutorial import Shell
 
 GUIDE = guides.DOCS / "guide" / "evolution.md"
 NAMESPACE = f"g{uuid.uuid4().hex[:8]}"
@@ -21,14 +20,8 @@ pytestmark = pytest.mark.timeout(900)
 
 @pytest.fixture
 def shell(cluster: Cluster, tmp_path: Path) -> Iterator[Shell]:
-    """In the shop of the tutorial, with a profile that names the shared cluster."""
-    shell = Shell(tmp_path)
-    try:
-        assert shell.run("leftfold init shop && cd shop").code == 0
-        projects.name_engines(shell.directory, cluster.endpoints, NAMESPACE)
+    with guides.shop(tmp_path, cluster.endpoints, NAMESPACE) as shell:
         yield shell
-    finally:
-        shell.close()
 
 
 def test_guide(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
@@ -36,8 +29,7 @@ def test_guide(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_guide_is_read() -> None:
-    """A block that the pattern misses would be a block that is never run."""
-    assert len(blocks(GUIDE)) == len(re.findall(r"^```\w+$", GUIDE.read_text(encoding="utf-8"), re.MULTILINE))
+    guides.check_read(GUIDE)
     assert guides.patched("a\nb\nc\n", " a\n-b\n+x\n+y\n") == "a\nx\ny\nc\n"
     with pytest.raises(AssertionError, match="not there"):
         guides.patched("a\n", "-b\n")

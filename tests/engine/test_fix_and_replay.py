@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ import pytest
 
 from tests.engine import guides, projects
 from tests.engine.conftest import Cluster
-from tests.engine.test_tutorial import Shell, blocks
+from tests.engine.test_tutorial import Shell
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "fix_and_replay"
 GUIDE = guides.DOCS / "guide" / "fix-and-replay.md"
@@ -38,5 +37,4 @@ def test_guide(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_guide_is_read() -> None:
-    """A block that the pattern misses would be a block that is never run."""
-    assert len(blocks(GUIDE)) == len(re.findall(r"^```\w+$", GUIDE.read_text(encoding="utf-8"), re.MULTILINE))
+    guides.check_read(GUIDE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import threading
 import time
@@ -19,7 +18,7 @@ from confluent_kafka import Consumer, Message, Producer
 import leftfold
 from tests.engine import guides, projects
 from tests.engine.conftest import Cluster
-from tests.engine.test_tutorial import Shell, blocks
+from tests.engine.test_tutorial import Shell
 
 GUIDE = guides.DOCS / "guide" / "the-log.md"
 NAMESPACE = f"k{uuid.uuid4().hex[:8]}"
@@ -29,13 +28,8 @@ pytestmark = pytest.mark.timeout(900)
 
 @pytest.fixture
 def shell(cluster: Cluster, tmp_path: Path) -> Iterator[Shell]:
-    shell = Shell(tmp_path)
-    try:
-        assert shell.run("leftfold init shop && cd shop").code == 0
-        projects.name_engines(shell.directory, cluster.endpoints, NAMESPACE)
+    with guides.shop(tmp_path, cluster.endpoints, NAMESPACE) as shell:
         yield shell
-    finally:
-        shell.close()
 
 
 def test_guide(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,8 +37,7 @@ def test_guide(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_guide_is_read() -> None:
-    """A block that the pattern misses would be a block that is never run."""
-    assert len(blocks(GUIDE)) == len(re.findall(r"^```\w+$", GUIDE.read_text(encoding="utf-8"), re.MULTILINE))
+    guides.check_read(GUIDE)
 
 
 @pytest.fixture

@@ -20,10 +20,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined] # its stubs forget to re-export it
 
 import leftfold
-from leftfold import jars
 from leftfold.errors import LogError
-from leftfold.local import java
-from tests.engine import projects
+from tests.engine import kafka_tools, projects
 from tests.engine.conftest import Cluster
 from tests.engine.test_view import payment, send
 
@@ -42,21 +40,9 @@ def app(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> leftfold.
 # Kafka's own tools --------------------------------------------------------------------------------------------------
 
 
-def tool(app: leftfold.App, name: str, *asked: str) -> list[str]:
-    classes = f"{jars.ensure('kafka')}/*:{jars.ensure('tools')}/*"
-    done = subprocess.run(
-        [java.find(), *java.BRIEF, "-cp", classes, name, "--bootstrap-server", app.kafka.bootstrap, *asked],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=True,
-    )
-    return [line for line in done.stdout.splitlines() if line.strip()]
-
-
 def described_partitions(app: leftfold.App) -> dict[tuple[str, int], dict[str, Any]]:
     pattern = re.compile(r"\s*Topic: (\S+)\s+Partition: (\d+)\s+Leader: (\d+)\s+Replicas: (\S+)\s+Isr: (\S+)")
-    rows = (pattern.match(line) for line in tool(app, "org.apache.kafka.tools.TopicCommand", "--describe"))
+    rows = (pattern.match(line) for line in kafka_tools.lines(app, kafka_tools.TOPICS, "--describe"))
     return {
         (row[1], int(row[2])): {"leader": int(row[3]), "replicas": numbers(row[4]), "in_sync": sorted(numbers(row[5]))}
         for row in rows
@@ -69,13 +55,13 @@ def numbers(text: str) -> list[int]:
 
 
 def offsets(app: leftfold.App, which: str) -> dict[tuple[str, int], int]:
-    rows = (line.rsplit(":", 2) for line in tool(app, "org.apache.kafka.tools.GetOffsetShell", "--time", which))
+    rows = (line.rsplit(":", 2) for line in kafka_tools.lines(app, kafka_tools.OFFSETS, "--time", which))
     return {(name, int(partition)): int(offset) for name, partition, offset in rows}
 
 
 def sizes(app: leftfold.App) -> dict[tuple[str, int], int]:
     """The bytes of the largest copy of each partition."""
-    text = tool(app, "org.apache.kafka.tools.LogDirsCommand", "--describe")[-1]
+    text = kafka_tools.lines(app, kafka_tools.LOG_DIRS, "--describe")[-1]
     largest: dict[tuple[str, int], int] = defaultdict(int)
     for broker in json.loads(text)["brokers"]:
         for directory in broker["logDirs"]:
@@ -89,7 +75,7 @@ def described_groups(app: leftfold.App) -> dict[str, dict[tuple[str, int], tuple
     """Position, end and lag by group and partition; without partitions that have no position."""
     asked = ["--describe", "--all-groups", "--timeout", "120000"]  # its default of 5 s is short for a busy machine
     groups: dict[str, dict[tuple[str, int], tuple[int, int, int]]] = defaultdict(dict)
-    for line in tool(app, "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", *asked):
+    for line in kafka_tools.lines(app, kafka_tools.GROUPS, *asked):
         words = line.split()
         if len(words) >= 6 and words[2].isdigit() and words[3].isdigit():
             name, topic, partition, position, end, lag = words[:6]

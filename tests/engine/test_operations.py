@@ -20,14 +20,13 @@ import redis
 from confluent_kafka import Producer
 
 import leftfold
-from leftfold import jars
 from leftfold.fold.definition import Definition
 from leftfold.fold.durations import SECOND
 from leftfold.kafka.lag_group import LagGroup
 from leftfold.kafka.log_reader import LogReader, partition_of
-from leftfold.local import java, ports
+from leftfold.local import ports
 from leftfold.store.layout import field as tile_field
-from tests.engine import projects
+from tests.engine import kafka_tools, projects
 from tests.engine.conftest import Cluster
 from tests.engine.driving import run_until_caught_up
 from tests.engine.test_view import payment, send
@@ -45,17 +44,8 @@ def app(cluster: Cluster, tmp_path: Path) -> leftfold.App:
 
 def described(app: leftfold.App, group: str) -> dict[int, dict[str, str]]:
     """What Kafka's own tool says of a group, by partition."""
-    classes = f"{jars.ensure('kafka')}/*:{jars.ensure('tools')}/*"
-    tool = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-    asked = ["--bootstrap-server", app.kafka.bootstrap, "--describe", "--group", group]
-    done = subprocess.run(
-        [java.find(), *java.BRIEF, "-cp", classes, tool, *asked],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    lines = [line.split() for line in done.stdout.splitlines() if line.strip()]
+    asked = ("--describe", "--group", group)
+    lines = [line.split() for line in kafka_tools.lines(app, kafka_tools.GROUPS, *asked)]
     heading = next(line for line in lines if line[0] == "GROUP")
     rows = [dict(zip(heading, line, strict=True)) for line in lines if line[0] == group]
     return {int(row["PARTITION"]): row for row in rows}

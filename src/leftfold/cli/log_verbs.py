@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import click
 
 from leftfold.cli.given import Moment
 from leftfold.cli.output import VERSION, document, json_option, next_step, profile_option, say
+from leftfold.fold.durations import SECOND
 from leftfold.units import counted, rough, size
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from leftfold.observe.log_records import LogRecord
     from leftfold.observe.topic_status import TopicStatus
 
-_SECOND = 1_000_000
 _UNKNOWN = "–"
 
 
@@ -114,7 +114,7 @@ def groups(topic: str | None, profile: str | None, as_json: bool) -> None:
 def _group_row(status: GroupStatus, of: GroupTopicStatus) -> tuple[str, ...]:
     members = "" if status.view is not None else f"{of.members} of {status.members}"
     state = f"view {status.view}" if status.view is not None else status.state
-    behind = _UNKNOWN if of.lag_s is None else rough(round(of.lag_s * _SECOND))
+    behind = _UNKNOWN if of.lag_s is None else rough(round(of.lag_s * SECOND))
     return status.group, of.topic, state, members, f"{of.lag:,}", behind
 
 
@@ -203,8 +203,7 @@ def _content(record: LogRecord) -> str:
         return "(tombstone)"
     if record.fields is None:
         return record.value.decode(errors="backslashreplace")
-    shown: Callable[[Any], str] = _bytes_or_text
-    return json.dumps(record.fields, ensure_ascii=False, default=shown)
+    return json.dumps(record.fields, ensure_ascii=False, default=_bytes_or_text)
 
 
 def _bytes_or_text(value: Any) -> str:

@@ -11,6 +11,7 @@ from leftfold.kafka.observe import RATE_S, observe_topics, records_since
 from leftfold.kafka.observed import ObservedTopic
 from leftfold.observe.durability import Durability, durability_of
 from leftfold.settings import Kafka
+from leftfold.units import size, spoken
 
 
 @dataclass(frozen=True)
@@ -32,17 +33,9 @@ class TopicStatus:
     id: str
     kept: str
     durability: Durability
+    offsets: int  # the number of offsets that are held: an upper bound of its records
+    bytes: int | None  # of one copy; None if brokers do not report it
     partitions: tuple[PartitionStatus, ...]
-
-    @property
-    def offsets(self) -> int:
-        """The number of offsets that are held: an upper bound of its records."""
-        return sum(p.end - p.first for p in self.partitions)
-
-    @property
-    def bytes(self) -> int | None:
-        sizes = [p.bytes for p in self.partitions]
-        return None if None in sizes else sum(size for size in sizes if size is not None)
 
     @property
     def rate(self) -> float:
@@ -54,13 +47,7 @@ class TopicStatus:
         return sum(len(p.in_sync) < len(p.replicas) for p in self.partitions)
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            **asdict(self),
-            "durability": self.durability.as_json(),
-            "offsets": self.offsets,
-            "bytes": self.bytes,
-            "rate": self.rate,
-        }
+        return {**asdict(self), "durability": self.durability.as_json(), "rate": self.rate}
 
 
 def topic_statuses(
@@ -89,17 +76,16 @@ def _status(topic: ObservedTopic, recent: Mapping[tuple[str, int], int], declare
         )
         for number, part in enumerate(topic.spread)
     )
-    return TopicStatus(topic.name, declared, topic.id, _kept(topic.configs), durability_of(topic), partitions)
+    kept, durability = _kept(topic.configs), durability_of(topic)
+    return TopicStatus(topic.name, declared, topic.id, kept, durability, topic.records, topic.size, partitions)
 
 
 def _kept(configs: Mapping[str, str]) -> str:
     """Describe how long records are kept, as the settings say: by time, by size, the newest of each key."""
-    from leftfold.units import size, spoken
-
     policy = configs.get("cleanup.policy", "delete")
     parts = ["the newest record of each key"] if "compact" in policy else []
     if "delete" in policy:
-        hours, most = int(configs.get("retention.ms", "-1")), int(configs.get("retention.bytes", "-1"))
-        parts.append("for ever" if hours < 0 else spoken(hours * 1_000))
+        longest_ms, most = int(configs.get("retention.ms", "-1")), int(configs.get("retention.bytes", "-1"))
+        parts.append("for ever" if longest_ms < 0 else spoken(longest_ms * 1_000))
         parts += [f"at most {size(most)} a partition"] if most >= 0 else []
     return ", ".join(parts)
