@@ -11,9 +11,12 @@ from leftfold.declare.aggregates import Feature, count, distinct, last, last_n, 
 from leftfold.declare.aggregates import max as max
 from leftfold.declare.aggregates import min as min
 from leftfold.declare.aggregates import sum as sum
+from leftfold.declare.consumer import Consumer, consumer
+from leftfold.declare.delivery import Batch, MostDead, Retry
 from leftfold.declare.event import Event, Personal
 from leftfold.declare.features import Features
 from leftfold.declare.free import View, view
+from leftfold.declare.record import NotNow, Record, Unprocessable
 from leftfold.declare.rows import Provenance, Row
 from leftfold.declare.sinks import Changelog, Lake, Online
 from leftfold.declare.stream import Stream, stream
@@ -36,7 +39,9 @@ __version__ = "0.1.0"
 # Without max, min, open and sum: `from leftfold import *` must not hide Python's own.
 __all__ = [
     "App",
+    "Batch",
     "Changelog",
+    "Consumer",
     "DeclarationError",
     "DeliveryError",
     "Event",
@@ -46,18 +51,24 @@ __all__ = [
     "LeftfoldError",
     "LocalError",
     "LogError",
+    "MostDead",
+    "NotNow",
     "Online",
     "Personal",
     "ProjectError",
     "Provenance",
+    "Record",
+    "Retry",
     "Row",
     "RunError",
     "StoreError",
     "Stream",
     "Table",
     "Topic",
+    "Unprocessable",
     "Vector",
     "View",
+    "consumer",
     "count",
     "distinct",
     "last",

@@ -27,8 +27,14 @@ from leftfold.settings import Kafka, OnlineStore, Registry, Spark
 
 if TYPE_CHECKING:
     from leftfold.adopt.adopting import Adopted
+    from leftfold.consume.clients import ConsumerNames, LogClients
+    from leftfold.consume.crew import ConsumerCrew
+    from leftfold.consume.position import ConsumerPosition
+    from leftfold.consume.progress import ConsumerProgress
+    from leftfold.declare.consumer import Consumer
     from leftfold.hazards.cluster_review import ClusterReview
     from leftfold.kafka.admin import Admin
+    from leftfold.kafka.dead_letters import DeadLetters
     from leftfold.kafka.producer import Producer
     from leftfold.kafka.registry import SchemaRegistry
     from leftfold.kafka.rejects import Rejects
@@ -328,6 +334,84 @@ class App:
 
         options = RunOptions(tuple(views) or tuple(self.catalog.views), until_caught_up, frozenset(fresh))
         return Supervisor(self._deployment, options)
+
+    def consume(
+        self,
+        *consumers: str,
+        until_caught_up: bool = False,
+        look: Callable[[list[ConsumerProgress]], None] = lambda _: None,
+    ) -> list[ConsumerProgress]:
+        """Run all consumers of the project, or those named, until they have caught up or are stopped. Needs no Spark.
+
+        `look` is called about five times a second with their progress. A failed consumer has an `error`.
+        """
+        return self.crew(*consumers, until_caught_up=until_caught_up).run(look)
+
+    def crew(self, *consumers: str, until_caught_up: bool = False) -> ConsumerCrew:
+        """Prepare to run all consumers of the project, or those named, in this process."""
+        from leftfold.consume.consuming import Consuming
+        from leftfold.consume.crew import ConsumerCrew
+
+        declared = [self.catalog.consumer(name) for name in consumers] or list(self.catalog.consumers.values())
+        if not declared:
+            raise DeclarationError(
+                "no-consumers",
+                "this project declares no consumer",
+                why="a consumer is a function under @lf.consumer",
+                fix="declare one in a file that leftfold.toml lists",
+            )
+        clients = self._log_clients
+        return ConsumerCrew(
+            [Consuming(c, self._consumer_names(c), clients, until_caught_up=until_caught_up) for c in declared]
+        )
+
+    def dead(self, consumer: str) -> DeadLetters:
+        """The dead letters of a consumer: list them, re-drive them, drop them."""
+        from leftfold.kafka.dead_letters import DeadLetters
+
+        names = self._consumer_names(self.catalog.consumer(consumer))
+        return DeadLetters(consumer, names.dead, names.again, self.kafka, self.log[0])
+
+    def position(self, consumer: str) -> ConsumerPosition:
+        """The position of a consumer's group, beside the log: show it, or set it while the consumer does not run."""
+        from leftfold.consume.position import ConsumerPosition
+
+        return ConsumerPosition(consumer, self._consumer_names(self.catalog.consumer(consumer)), self._log_clients)
+
+    def pause(self, consumer: str) -> None:
+        """Let all members of a consumer hand over no more records, within about a second. It outlives restarts."""
+        from leftfold.clock import now
+        from leftfold.kafka.consumer_log import PAUSED
+
+        self._log_clients.notes.note(self.catalog.consumer(consumer).name, {PAUSED: {"since": now().isoformat()}})
+
+    def resume(self, consumer: str) -> None:
+        """End a pause."""
+        from leftfold.kafka.consumer_log import PAUSED
+
+        self._log_clients.notes.note(self.catalog.consumer(consumer).name, {PAUSED: None})
+
+    @cached_property
+    def _log_clients(self) -> LogClients:
+        from leftfold.consume.clients import LogClients
+        from leftfold.declare.companions import consumers_topic
+        from leftfold.kafka.consumer_log import ConsumerLog
+
+        notes = ConsumerLog(self.kafka, self.profile.topic_name(consumers_topic()))
+        return LogClients(self.kafka, *self.log, notes)
+
+    def _consumer_names(self, consumer: Consumer[..., Any]) -> ConsumerNames:
+        from leftfold.consume.clients import ConsumerNames
+        from leftfold.declare.companions import again_topic, dead_topic
+        from leftfold.settings import group_id
+
+        name = self.profile.topic_name
+        return ConsumerNames(
+            group=group_id(self.profile.namespace, consumer.name),
+            sources={name(t.name, external=t.external): t for t in consumer.topics},
+            dead=name(dead_topic(consumer.name)),
+            again=name(again_topic(consumer.name)),
+        )
 
     def _check_places(self) -> None:
         """Refuse unsafe locations of checkpoints and lake, before anything starts that commits to them."""

@@ -19,7 +19,8 @@ from leftfold import clock
 from leftfold.declare.companions import receipts_table
 from leftfold.errors import LeftfoldError
 from leftfold.fold.expressions import from_micros
-from leftfold.kafka.receipt_log import Kept, ReceiptLog
+from leftfold.kafka.document_log import Kept
+from leftfold.kafka.receipt_log import ReceiptLog
 from leftfold.run import receipt_lake
 from leftfold.run.receipt_store import ReceiptStore
 from leftfold.run.receipts import Receipt, known_history

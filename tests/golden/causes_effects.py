@@ -63,11 +63,11 @@ def log_rewritten(ends: int) -> Cause:
 
 
 def receipt_not_written(_: Path) -> None:
-    from leftfold.kafka import receipt_log
+    from leftfold.kafka import document_log, receipt_log
 
     log = receipt_log.ReceiptLog(Kafka(bootstrap=DEAD), "leftfold.receipts")
     log.__dict__["_partitions"] = 4
-    with mock.patch.object(receipt_log, "TIMEOUT_S", 0.1):
+    with mock.patch.object(document_log, "TIMEOUT_S", 0.1):
         log.append("user_activity/b1", [("000000000041", {})])
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from leftfold.fold.definition import Definition, Key
 from leftfold.fold.expressions import to_micros
-from leftfold.run.metrics import MetricsServer
+from leftfold.metrics_server import MetricsServer
 from leftfold.run.why import Sources, why
 from leftfold.settings import Kafka, Profile
 from leftfold.store.layout import Build, LedgerRow

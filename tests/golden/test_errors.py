@@ -14,6 +14,7 @@ import tempfile
 from importlib import import_module
 from pathlib import Path
 
+import click
 import pytest
 
 from leftfold import errors
@@ -168,7 +169,11 @@ def test_the_commands_in_it_exist(raised: dict[str, Exception], name: str) -> No
         for command in re.split(r"\bleftfold (?=[a-z])", text)[1:]:
             verb = re.match(r"[a-z-]*", command)[0]  # type: ignore[index] # the empty text matches too
             assert verb in cli.commands, f"there is no `leftfold {verb}`"
-            options = {o for p in cli.commands[verb].params for o in p.opts}
+            called = cli.commands[verb]
+            if isinstance(called, click.Group) and (below := re.match(r"[a-z-]+ ([a-z]+)", command)):
+                assert below[1] in called.commands, f"there is no `leftfold {verb} {below[1]}`"
+                called = called.commands[below[1]]
+            options = {o for p in called.params for o in p.opts}
             assert set(re.findall(r"(?<= )--[a-z-]+", command)) <= options, f"`leftfold {command}`"
 
 

@@ -1,5 +1,6 @@
 """What people write, and what a checker must know about it. Both mypy --strict and pyright find nothing wrong here."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, assert_type
 
@@ -273,6 +274,34 @@ def send(app: lf.App) -> None:
         producer.send_dict({"user_id": "u", "item_id": "i", "price": 1.0, "at": datetime.now(UTC)})
     with app.producer("item_updates") as updates:
         updates.delete(item_id="i7")
+
+
+@lf.consumer(clicks, start="beginning", parallel=8, retry=lf.Retry(attempts=3))
+def notify(click: Click, record: lf.Record) -> int:
+    assert_type(record.id, str)
+    return len(click.user_id)
+
+
+@lf.consumer(clicks, start=datetime.now(UTC), delivery="at_most_once", batch=lf.Batch(500, within="1s"))
+def draw(batch: Sequence[Click]) -> None:
+    assert_type(batch[0].price, float)
+
+
+@lf.consumer(clicks, start="now", order="none", failure="stop", name="enriched")
+async def enrich(click: Click) -> None:
+    raise lf.NotNow("30s") if click.price else lf.Unprocessable("free")
+
+
+def test_of_a_consumer() -> None:
+    """A decorated handler stays callable as it was written."""
+    assert_type(notify(click, lf.Record.fake()), int)
+    draw([click])
+
+
+def consume(app: lf.App) -> int:
+    (ended,) = app.consume("notify", until_caught_up=True)
+    assert_type(ended.handled, int)
+    return app.dead("notify").redrive(app.dead("notify").letters())
 
 
 try:

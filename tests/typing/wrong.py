@@ -221,3 +221,39 @@ async def serve_async(app: lf.App) -> None:
     app.aget(UserActivity, user_id="u42").clicks_1h  # error: not awaited
     (await app.aget(UserActivity, user_id="u42")).clicks_2h  # error: misspelt feature of an awaited row
     (await app.aget_many(RankerInput, [{"user_id": "u42"}]))[0].clicks_2h  # error: misspelt feature of awaited ones
+
+
+@lf.consumer(clicks)  # error: without start=
+def begins_nowhere(click: Click) -> None: ...
+
+
+@lf.consumer(clicks, start="earliest")  # error: not a start
+def begins_wrong(click: Click) -> None: ...
+
+
+@lf.consumer(clicks, start="now")  # error: a handler of another event
+def other_event(update: ItemUpdate) -> None: ...
+
+
+@lf.consumer(clicks, start="now")  # error: a batch handler without batch=
+def no_batch(batch: list[Click]) -> None: ...
+
+
+@lf.consumer(clicks, start="now", batch=lf.Batch(10))  # error: a handler of one event with batch=
+def with_batch(click: Click) -> None: ...
+
+
+@lf.consumer(clicks, start="now", delivery="exactly_once")  # error: not a delivery of any function
+def once(click: Click) -> None: ...
+
+
+@lf.consumer(clicks, start="now", paralel=4)  # error: a misspelt option
+def misspelt(click: Click) -> None: ...
+
+
+@lf.consumer(clicks, start="now")
+def right(click: Click, record: lf.Record) -> None:
+    record.position  # error: a record has no such field
+
+
+right(ItemUpdate(item_id="i", category="c"), lf.Record.fake())  # error: called with another event

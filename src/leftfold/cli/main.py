@@ -12,6 +12,8 @@ import click
 from leftfold import __version__, clock, private
 from leftfold.cli.adopt_verb import adopt
 from leftfold.cli.archive_verbs import archive
+from leftfold.cli.consumer_verbs import consume, pause, position, resume
+from leftfold.cli.dead_verbs import dead
 from leftfold.cli.declare_verbs import check, init
 from leftfold.cli.local_verbs import COMMANDS as LOCAL
 from leftfold.cli.log_verbs import groups, read, topics
@@ -56,11 +58,16 @@ for command in (
     topics,
     read,
     run,
+    consume,
     groups,
     get,
     why,
     training_set,
     rejects,
+    dead,
+    position,
+    pause,
+    resume,
     replay,
     archive,
     rebuild,

@@ -31,7 +31,7 @@ _STDIN = "<stdin>"
 _ONE_EVENT = "each line is one event as a JSON object"
 
 
-class Record(NamedTuple):
+class SentLine(NamedTuple):
     """An encoded record, with the number of its line or of the synthetic record."""
 
     number: int
@@ -106,7 +106,7 @@ def _can_be_read_twice(file: IO[bytes]) -> bool:
         return False
 
 
-def _records(topic: Topic[Any], producer: Producer, file: IO[bytes], lines: Lines) -> Iterator[Record]:
+def _records(topic: Topic[Any], producer: Producer, file: IO[bytes], lines: Lines) -> Iterator[SentLine]:
     for number, line in enumerate(file, 1):
         if line.strip():
             yield _record(topic, producer, number, line)
@@ -114,10 +114,10 @@ def _records(topic: Topic[Any], producer: Producer, file: IO[bytes], lines: Line
             lines.blank.append(number)
 
 
-def _record(topic: Topic[Any], producer: Producer, number: int, line: bytes) -> Record:
+def _record(topic: Topic[Any], producer: Producer, number: int, line: bytes) -> SentLine:
     try:
         fields = topic.event.model_validate_json(line).__dict__
-        record = Record(number, producer.key_of(fields), producer.encode(fields))
+        record = SentLine(number, producer.key_of(fields), producer.encode(fields))
         producer.check_key(record.key)
         return record
     except ValidationError as error:
@@ -129,9 +129,9 @@ def _record(topic: Topic[Any], producer: Producer, number: int, line: bytes) -> 
         raise BadLineError(number, f"line {number}: {error.what}") from error
 
 
-def _made_up(producer: Producer, records: Iterable[dict[str, Any]]) -> Iterator[Record]:
+def _made_up(producer: Producer, records: Iterable[dict[str, Any]]) -> Iterator[SentLine]:
     for number, record in enumerate(records, 1):
-        yield Record(number, producer.key_of(record), producer.encode(record))
+        yield SentLine(number, producer.key_of(record), producer.encode(record))
 
 
 def _check(topic: Topic[Any], producer: Producer, file: IO[bytes], bar: Progress) -> None:
@@ -211,7 +211,7 @@ class _MadeUp:
 
 def _send(
     producer: Producer,
-    records: Iterable[Record],
+    records: Iterable[SentLine],
     lines: Lines,
     source: _Input | _MadeUp,
     bar: Progress,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -17,9 +16,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from leftfold import clock
+from leftfold.cli.metrics import metrics_option, serving
 from leftfold.cli.output import VERSION, document, json_option, next_step, people, profile_option, say
 from leftfold.cli.progress import Interval, end_on_signal
-from leftfold.settings import LISTENING
 
 if TYPE_CHECKING:
     from leftfold.run.progress import Progress
@@ -37,12 +36,6 @@ SYMBOLS = {
 _KINDS = ("views", "helpers")
 
 
-def _listening(_: click.Context, __: click.Parameter, address: str | None) -> str | None:
-    if address is not None and not re.fullmatch(LISTENING, address):
-        raise click.BadParameter(f"{address!r} is neither PORT nor HOST:PORT")
-    return address
-
-
 @click.command()
 @click.option("--views", help="Only these views: a,b. [default: all]")
 @click.option("--until-caught-up", is_flag=True, help="End when all that is in the log now has been applied.")
@@ -52,7 +45,7 @@ def _listening(_: click.Context, __: click.Parameter, address: str | None) -> st
     metavar="VIEW",
     help="Read the log from its start into a new build of VIEW (or TOPIC.intake).",
 )
-@click.option("--metrics", metavar="[HOST:]PORT", callback=_listening, help="Serve /metrics for Prometheus there.")
+@metrics_option
 @profile_option
 @json_option
 def run(
@@ -74,7 +67,9 @@ def run(
         raise click.UsageError(f"--fresh {min(stray)}: it is not among what is to run ({', '.join(known)})")
     end_on_signal(supervisor.stop)
     started = clock.monotonic()
-    with _metrics(metrics or app.profile.metrics, lambda: supervisor.progress):
+    with serving(
+        metrics or app.profile.metrics, lambda: _metrics(supervisor.progress), lambda: _health(supervisor.progress)
+    ):
         ended = supervisor.run(_json_lines()) if as_json else _with_table(supervisor.run)
     seconds = clock.monotonic() - started
     failed = [p for p in ended if p.error is not None]
@@ -87,19 +82,14 @@ def run(
         raise SystemExit(1)
 
 
-@contextmanager
-def _metrics(address: str | None, progress: Callable[[], Sequence[Progress]]) -> Iterator[None]:
-    if address is None:
-        yield
-        return
-    from leftfold.run.metrics import MetricsServer
+def _metrics(progress: Sequence[Progress]) -> Iterator[Any]:
+    from leftfold.run.metrics import view_metrics
 
-    server = MetricsServer(address, progress)
-    say(f"metrics at {server.url}")
-    try:
-        yield
-    finally:
-        server.close()
+    return view_metrics(progress)
+
+
+def _health(progress: Sequence[Progress]) -> dict[str, tuple[str, bool]]:
+    return {p.view: (p.state, p.state not in ("failed", "stopped")) for p in progress}
 
 
 def _with_table(supervise: Callable[[Callable[[list[Progress]], None]], list[Progress]]) -> list[Progress]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from leftfold.declare.code import code_fingerprint
+from leftfold.declare.consumer import Consumer
 from leftfold.declare.event import fields_of
 from leftfold.declare.features import Features
 from leftfold.declare.free import View
@@ -77,6 +78,7 @@ class Catalog:
     topics: dict[str, Topic[Any]]
     views: dict[str, DeclaredView]
     vectors: dict[str, type[Vector]]
+    consumers: dict[str, Consumer[..., Any]] = field(default_factory=dict)
 
     @property
     def fills_lake(self) -> bool:
@@ -90,6 +92,7 @@ class Catalog:
         topics: dict[str, Topic[Any]] = {}
         views: dict[str, DeclaredView] = {}
         vectors: dict[str, type[Vector]] = {}
+        consumers: dict[str, Consumer[..., Any]] = {}
         sources: dict[tuple[str, str], tuple[Any, SourceLine]] = {}
         problems: list[DeclarationError] = []
         for declaration in declared:
@@ -99,6 +102,8 @@ class Catalog:
                 problems.append(_duplicate(kind, name, source, where))
             elif isinstance(declaration, Topic):
                 topics[name] = declaration
+            elif isinstance(declaration, Consumer):
+                consumers[name] = declaration
             elif isinstance(declaration, type) and issubclass(declaration, Vector):
                 vectors[name] = declaration
             else:
@@ -108,7 +113,12 @@ class Catalog:
                 problems.append(_among_archives(view))
             for topic in view.reading.topics:
                 topics.setdefault(topic.name, topic)
-        return cls(topics, views, vectors), problems
+        for consumer in consumers.values():
+            if consumer.name in views:
+                problems.append(_group_taken(consumer, views[consumer.name]))
+            for topic in consumer.topics:
+                topics.setdefault(topic.name, topic)
+        return cls(topics, views, vectors, consumers), problems
 
     def topic(self, name: str) -> Topic[Any]:
         if name not in self.topics:
@@ -123,6 +133,11 @@ class Catalog:
         views = [view.definition for view in self.views.values() if topic in view.reading.topics]
         keyed = [d.keys for d in views if isinstance(d, Latest) or (isinstance(d, Definition) and d.stream is None)]
         return tuple(dict.fromkeys((topic.keys, *keyed)))
+
+    def consumer(self, name: str) -> Consumer[..., Any]:
+        if name not in self.consumers:
+            raise _unknown("consumer", name, list(self.consumers))
+        return self.consumers[name]
 
     def view(self, name: str) -> DeclaredView:
         if name not in self.views:
@@ -139,6 +154,8 @@ def _described(declaration: Any) -> tuple[str, str, SourceLine]:
         return "topic", declaration.name, declaration.source
     if isinstance(declaration, View):
         return "view", declaration.name, declaration.source
+    if isinstance(declaration, Consumer):
+        return "consumer", declaration.name, declaration.source
     definition = declaration.__leftfold_definition__
     name = definition.name if issubclass(declaration, Vector) else definition.view
     return "view", name, declaration.__leftfold_source__
@@ -151,6 +168,16 @@ def _among_archives(view: DeclaredView) -> DeclarationError:
         why="its table would lie where the archives of topics are, and a VACUUM of it would delete theirs",
         fix="give the view another name, or leave lf.Lake() out",
         source=view.source,
+    )
+
+
+def _group_taken(consumer: Consumer[..., Any], view: DeclaredView) -> DeclarationError:
+    return DeclarationError(
+        "group-taken",
+        f"consumer {consumer.name} has the name of a view",
+        why=f"the view at {view.source} shows its position as the group of that name",
+        fix="rename one of them",
+        source=consumer.source,
     )
 
 

@@ -34,6 +34,21 @@ def redrive_topic(topic: str) -> str:
     return f"{topic}.redrive"
 
 
+def consumers_topic() -> str:
+    """The topic of the consumers' notes: where each began, and whether it is paused."""
+    return "leftfold.consumers"
+
+
+def dead_topic(consumer: str) -> str:
+    """The dead-letter topic of a consumer."""
+    return f"{consumer}.dead"
+
+
+def again_topic(consumer: str) -> str:
+    """The topic of a consumer's re-driven dead letters, which its own group reads."""
+    return f"{consumer}.again"
+
+
 def changelog_topic(view: str) -> str:
     return f"{view}.changelog"
 
@@ -70,3 +85,7 @@ def companions_of(catalog: Catalog) -> Iterator[str]:
     for view in catalog.views.values():
         if has_changelog(view):
             yield changelog_topic(view.name)
+    if catalog.consumers:
+        yield consumers_topic()
+    for consumer in catalog.consumers:
+        yield from (dead_topic(consumer), again_topic(consumer))

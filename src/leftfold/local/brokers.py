@@ -63,6 +63,11 @@ def settings(endpoints: Endpoints, node: int) -> dict[str, str]:
         "unclean.leader.election.enable": "false",
         # Consumers on one laptop start together or not at all. The default wait of 3 s for more only slows down tests.
         "group.initial.rebalance.delay.ms": "100",
+        # A member that was killed keeps its partitions until its session ends, by default for 45 s.
+        "group.consumer.session.timeout.ms": "6000",
+        "group.consumer.min.session.timeout.ms": "1000",
+        "group.consumer.heartbeat.interval.ms": "1000",
+        "group.consumer.min.heartbeat.interval.ms": "300",
         # A killed broker can register again only after its old session has timed out: 9 s by default.
         "broker.session.timeout.ms": "6000",
         # After 60 s by default a broker that the controllers did not register ends itself. On a busy machine three

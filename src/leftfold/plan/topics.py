@@ -1,4 +1,4 @@
-"""The shape of Leftfold's own topics, next to declared ones: receipts, late, rejects, redrive, changelogs."""
+"""The shape of Leftfold's own topics: receipts, late, rejects, redrive, changelogs, and those of consumers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from typing import Any
 
 from leftfold.declare.catalog import Catalog
 from leftfold.declare.companions import (
+    again_topic,
     changelog_topic,
     companions_of,
+    consumers_topic,
+    dead_topic,
     has_changelog,
     late_topic,
     receipts_topic,
     redrive_topic,
     rejects_topic,
 )
+from leftfold.declare.consumer import Consumer
 from leftfold.declare.topic import Topic
 from leftfold.errors import LeftfoldError, LogError, SourceLine
 from leftfold.fold.durations import SECOND, text
@@ -39,6 +43,8 @@ _COMPACTED_WITHIN_HOURS = (
 _MOST_CHANGELOG_PARTITIONS = 12
 # A user can look on Monday at what was late or rejected on Friday, however short the topic's own retention is.
 _KEPT_AT_LEAST = 7 * _DAY
+# A dead letter waits for a person who has corrected a handler, which may take a holiday.
+_DEAD_KEPT_AT_LEAST = 14 * _DAY
 # A key that cannot be used is kept in a header, next to Leftfold's own few headers. A longer key does not fit in.
 _ROOM_FOR_HEADERS = 64 * 1_024
 _LARGEST_RECORD = 1_048_588  # Kafka's own default of max.message.bytes
@@ -91,6 +97,29 @@ def companions(catalog: Catalog, profile: Profile, observed: Observed) -> Iterat
                 (*_compacted(), ("min.compaction.lag.ms", str(_DAY // 1_000)), *personal),
                 view.source,
             )
+    if catalog.consumers:
+        yield Companion(
+            profile.topic_name(consumers_topic()), 1, _capped(replicas, profile), "compacted", _compacted(), None
+        )
+    for consumer in catalog.consumers.values():
+        yield from _of_consumer(consumer, profile, observed)
+
+
+def _of_consumer(consumer: Consumer[..., Any], profile: Profile, observed: Observed) -> Iterator[Companion]:
+    """Yield the topics of a consumer's dead letters and of those that are re-driven."""
+    first = consumer.topics[0]
+    sources = [observed.topics.get(profile.topic_name(t.name, external=t.external)) for t in consumer.topics]
+    largest = max(int(s.configs.get("max.message.bytes", _LARGEST_RECORD)) if s else _LARGEST_RECORD for s in sources)
+    room = ("max.message.bytes", str(largest + _ROOM_FOR_HEADERS))
+    kept = max((first.retention or 0), _DEAD_KEPT_AT_LEAST)
+    retention = (("retention.ms", str(kept // 1_000)),)
+    replicas = _capped(first.replication, profile)
+    # A dead letter is keyed by the position of its record, so the newest one counts. A tombstone removes it.
+    letters = (("cleanup.policy", "compact,delete"), ("delete.retention.ms", str(kept // 1_000)), room, *retention)
+    again = (("cleanup.policy", "delete"), room, *retention)
+    for name, settings in ((dead_topic(consumer.name), letters), (again_topic(consumer.name), again)):
+        partitions = 1 if name == dead_topic(consumer.name) else first.partitions
+        yield Companion(profile.topic_name(name), partitions, replicas, f"kept {text(kept)}", settings, consumer.source)
 
 
 def _of_topic(topic: Topic[Any], profile: Profile, observed: Observed) -> Iterator[Companion]:

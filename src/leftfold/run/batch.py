@@ -31,7 +31,7 @@ from leftfold import clock
 from leftfold.kafka.changelog import ChangelogTopic
 from leftfold.offsets import Offsets
 from leftfold.run.build import RunningBuild
-from leftfold.run.progress import Batch
+from leftfold.run.progress import NewestBatch
 from leftfold.run.receipts import Receipt, counted
 from leftfold.run.running import RunAgainError
 from leftfold.spark.sinks.changelog import write_changelog, write_changelog_rows
@@ -101,7 +101,7 @@ def apply(batch: DataFrame, number: int, build: RunningBuild, hooks: Hooks, *, b
     # People.
     hooks.show(ends)
     newest = max((row.newest_log for row in written.ledger), default=0)
-    build.progress.applied(Batch(number, written.tiles, newest, applied["online"]), written.ledger)
+    build.progress.applied(NewestBatch(number, written.tiles, newest, applied["online"]), written.ledger)
 
 
 def _small(build: RunningBuild, starts: Offsets, ends: Offsets) -> bool:

@@ -1,63 +1,23 @@
-"""Metrics of the views for Prometheus. A scrape reads them from the views' progress; nothing is counted separately."""
+"""Metrics of the views for Prometheus, read from the views' progress."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 
-from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from leftfold import clock
-from leftfold.errors import RunError
 from leftfold.run.progress import STATES, Progress
-from leftfold.settings import LISTENING
-
-# Only this machine by default: rates can reveal the figures of a business.
-HOST = "127.0.0.1"
 
 _OF_BUILD = ("view", "build")
 _DOWN = ("failed", "stopped")
-_Views = Callable[[], Sequence[Progress]]
 
 
-class MetricsServer:
-    """Serves /metrics at `url` from its own thread until it is closed."""
-
-    def __init__(self, address: str, progress: _Views) -> None:
-        """Start to serve at `address`: PORT, HOST:PORT or [IPV6]:PORT. Port 0 takes a free one."""
-        match = re.fullmatch(LISTENING, address)
-        assert match is not None, f"{address!r} was not checked by whoever took it"
-        host, port = match["host"] or HOST, int(match["port"])
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Collector(progress))
-        try:
-            self._server, self._thread = start_http_server(port, host.strip("[]"), registry)
-        except (OSError, OverflowError) as error:
-            raise RunError(
-                "metrics-port",
-                f"metrics cannot be served at {host}, port {port}",
-                why=getattr(error, "strerror", None) or str(error),
-                fix="name another one: leftfold run --metrics 9465, or metrics in the profile",
-            ) from error
-        self.url = f"http://{host}:{self._server.server_port}/metrics"
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-
-class _Collector(Collector):
-    def __init__(self, progress: _Views) -> None:
-        self._progress = progress
-
-    def collect(self) -> Iterator[Metric]:
-        views = list(self._progress())
-        yield from _counts(views)
-        yield from _positions(views)
-        yield from _states(views)
+def view_metrics(views: Sequence[Progress]) -> Iterator[Metric]:
+    """Yield the metrics of all views, as a scrape gets them."""
+    yield from _counts(views)
+    yield from _positions(views)
+    yield from _states(views)
 
 
 def _counts(views: Sequence[Progress]) -> Iterator[Metric]:

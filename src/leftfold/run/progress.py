@@ -16,7 +16,7 @@ STATES = ("starting", "reading history", "running", "repairing", "waiting", "cau
 
 
 @dataclass(frozen=True)
-class Batch:
+class NewestBatch:
     number: int
     tiles: int
     newest_log: int  # log time of its newest record, µs
@@ -80,7 +80,7 @@ class Progress:
     tiles: int = 0
     lag: int | None = None
     rate: float = 0.0  # records a second in the last batch
-    last: Batch | None = None
+    last: NewestBatch | None = None
     error: LeftfoldError | None = None  # why it waits, or has failed for good
     failing: Failing | None = None
     note: str | None = None  # a message to the user about this start
@@ -97,7 +97,7 @@ class Progress:
         self._before = {row.name: row.records for row in ledger}
         self._ledger = dict(self._before)
 
-    def applied(self, batch: Batch, ledger: Iterable[LedgerRow]) -> None:
+    def applied(self, batch: NewestBatch, ledger: Iterable[LedgerRow]) -> None:
         # Make a new dict instead of changing this one: another thread may be iterating over it.
         self._ledger = self._ledger | {row.name: row.records for row in ledger}
         self.last = batch

@@ -25,7 +25,8 @@ from itertools import groupby, pairwise, takewhile
 from typing import Any, Protocol
 
 from leftfold.fold.durations import SECOND
-from leftfold.kafka.receipt_log import Kept, ReceiptLog
+from leftfold.kafka.document_log import Kept
+from leftfold.kafka.receipt_log import ReceiptLog
 from leftfold.run.receipts import Receipt, in_parts, key_of, summed, tiling
 
 _HOUR = 3_600 * SECOND

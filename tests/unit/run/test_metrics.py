@@ -11,8 +11,9 @@ import pytest
 
 from leftfold import clock
 from leftfold.errors import RunError
-from leftfold.run.metrics import MetricsServer
-from leftfold.run.progress import STATES, Batch, Failing, Progress
+from leftfold.metrics_server import MetricsServer
+from leftfold.run.metrics import view_metrics
+from leftfold.run.progress import STATES, Failing, NewestBatch, Progress
 from leftfold.store.layout import LedgerRow
 
 
@@ -22,13 +23,13 @@ def views() -> list[Progress]:
     progress = Progress("activity", state="running", build="b1", lag=0, rate=12.5, restarts=2)
     progress.resume([LedgerRow("payments", 0, "accepted", 100, 0, 0, 0)])
     rows = [LedgerRow("payments", 0, "accepted", 130, 0, 0, 0), LedgerRow("payments", 1, "late", 3, 0, 0, 0)]
-    progress.applied(Batch(7, tiles=5, newest_log=1_000_000, applied_at=3_500_000), rows)
+    progress.applied(NewestBatch(7, tiles=5, newest_log=1_000_000, applied_at=3_500_000), rows)
     return [progress, Progress("other")]
 
 
 @pytest.fixture
 def server(views: list[Progress]) -> Iterator[MetricsServer]:
-    served = MetricsServer("0", lambda: views)
+    served = MetricsServer("0", lambda: view_metrics(views))
     yield served
     served.close()
 
@@ -91,7 +92,7 @@ def test_labels_are_escaped(server: MetricsServer, views: list[Progress]) -> Non
 
 
 def test_it_listens_on_loopback_and_ends(views: list[Progress]) -> None:
-    server = MetricsServer("0", lambda: views)
+    server = MetricsServer("0", lambda: view_metrics(views))
     assert server.url.startswith("http://127.0.0.1:")
     server.close()
     with pytest.raises(OSError, match="refused"):

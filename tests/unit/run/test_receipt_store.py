@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from leftfold.kafka.receipt_log import Kept
+from leftfold.kafka.document_log import Kept
 from leftfold.run.receipt_store import DETAILS_KEPT, ReceiptStore
 from leftfold.run.receipts import Receipt, known_history, rolled_up
 from leftfold.store.layout import LedgerRow

@@ -1,0 +1,98 @@
+"""Tells an outage of what a handler calls from records that fail by themselves, and limits the dead letters.
+
+In an outage every record fails. None of them is to become a dead letter, and what is away is not to be called a
+thousand times a second. So the breaker opens, one record is tried from time to time, and all others wait.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable
+
+from leftfold.declare.delivery import MostDead
+
+# Failures of that many lanes, in that many calls without a success between them, are an outage.
+_LANES = 5
+_CALLS = 20
+_FIRST_WAIT_S = 1.0
+_LONGEST_WAIT_S = 30.0
+_TRYING = float("inf")
+
+
+class Breaker:
+    """The state of a handler, as far as its successes and failures show it. Times are of the monotonic clock."""
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self.next_try = 0.0  # while it is open: when one record is tried
+        self._wait_s = _FIRST_WAIT_S
+        self._failing: set[Hashable] = set()  # lanes that failed since the last success
+        self._calls = 0
+        self._last_success = float("-inf")
+
+    def succeeded(self, now: float) -> None:
+        self._last_success = now
+        if self._failing:
+            self._failing.clear()
+        self._calls = 0
+        self.is_open, self._wait_s = False, _FIRST_WAIT_S
+
+    def failed(self, lane: Hashable, now: float) -> None:
+        self._calls += 1
+        if len(self._failing) < _LANES:
+            self._failing.add(lane)
+        if self.is_open:
+            if self.next_try == _TRYING:  # else it is a call that was under way when the breaker opened
+                self._wait_s = min(2 * self._wait_s, _LONGEST_WAIT_S)
+                self.next_try = now + self._wait_s
+        elif len(self._failing) >= _LANES and self._calls >= _CALLS:
+            self.is_open, self.next_try = True, now + self._wait_s
+
+    def try_one(self) -> None:
+        """Note that one record is tried: there is no next try until its outcome is known."""
+        self.next_try = _TRYING
+
+    def may_give_up(self, failing_since: float) -> bool:
+        """Return whether a record that fails may become a dead letter: only if the fault seems to be its own.
+
+        Either the handler has handled another record since this one began to fail, or no other lane fails.
+        """
+        return not self.is_open and (self._last_success > failing_since or len(self._failing) <= 1)
+
+
+_WINDOW = 10_000
+_BLOCK = 1_000
+
+
+class Budget:
+    """Counts dead letters among the last records."""
+
+    def __init__(self, most: MostDead) -> None:
+        self.run = 0  # dead letters in a row
+        self._most = most
+        self._blocks: deque[int] = deque([0], maxlen=_WINDOW // _BLOCK)
+        self._in_block = 0
+
+    @property
+    def recent(self) -> int:
+        """The number of dead letters among about the last 10,000 records."""
+        return sum(self._blocks)
+
+    def handled(self, records: int) -> None:
+        self.run = 0
+        self._count(records)
+
+    def dead(self) -> bool:
+        """Count a dead letter. Returns False, and counts nothing, if it would exceed the budget."""
+        if self.run + 1 > self._most.run or self.recent + 1 > self._most.share * _WINDOW:
+            return False
+        self.run += 1
+        self._blocks[-1] += 1
+        self._count(1)
+        return True
+
+    def _count(self, records: int) -> None:
+        self._in_block += records
+        while self._in_block >= _BLOCK:
+            self._in_block -= _BLOCK
+            self._blocks.append(0)

@@ -1,0 +1,605 @@
+"""One consumer in this process: takes records, has them handled, settles them, commits positions.
+
+One thread owns the client and every decision. Each turn of `run` does the following, in this order:
+
+1. Collect what workers reported: settle handled records; retry failed ones, or write them as dead letters.
+2. Commit the lowest offset that is not settled, if a commit is due (at least once).
+3. Poll: partitions are assigned and revoked inside of this call only.
+4. Judge and decode what came. At most once: commit the position after these records, and wait for the answer.
+5. Hand the records to the workers.
+
+A death after step 3 leaves nothing behind. At least once, a death after step 5 and before the next commit means that
+records are handled again. At most once, a death after step 4 means that records are never handled.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+import threading
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, cast
+
+from leftfold import clock
+from leftfold.consume.breaker import Breaker, Budget
+from leftfold.consume.clients import ConsumerNames, LogClients
+from leftfold.consume.judging import EventJudge
+from leftfold.consume.lanes import Lanes, Work
+from leftfold.consume.progress import ConsumerProgress
+from leftfold.consume.settled import Committed, Settled, encoded
+from leftfold.consume.starts import Starts
+from leftfold.consume.workers import Tasks, Threads
+from leftfold.declare.consumer import Consumer
+from leftfold.declare.first_log import header_of, log_time_of
+from leftfold.declare.record import NotNow, Record, Unprocessable
+from leftfold.errors import LeftfoldError, LogError, RunError
+from leftfold.fold.expressions import from_micros
+from leftfold.kafka.consumer_log import PAUSED
+from leftfold.kafka.dead_letters import DeadLetter, DeadLetterWriter, FirstPlace, RecordPlace, redriven_from
+from leftfold.kafka.group import GroupEvents, LogPartition, Member, Position
+from leftfold.kafka.log_reader import headers_of
+
+_COMMIT_EVERY_S = 1.0
+_COMMIT_EVERY = 1_000  # records
+_COMMIT_IDLE_S = 3_600.0  # brokers forget positions that are not committed for a week
+_LAST_COMMIT_S = 5.0  # how long giving up a partition waits for a coordinator
+_TURN_S = 0.1
+_BUSY_TURN_S = 0.01
+_UNSERVED_S = 1.0  # how long the group may wait for this member to poll while it has no room for records
+_MOST_AT_ONCE = 1_000
+_WIDEST = 20_000  # offsets between the committed position and the newest record that was taken
+_REGISTRY_S = 1.0  # between two questions to a registry that does not answer
+
+
+class Consuming(GroupEvents):
+    """A consumer that runs in this process. `run` ends when it was stopped or has caught up; it raises if it fails."""
+
+    def __init__(
+        self,
+        consumer: Consumer[..., Any],
+        names: ConsumerNames,
+        clients: LogClients,
+        *,
+        until_caught_up: bool = False,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.progress = ConsumerProgress(consumer.name)
+        self._consumer = consumer
+        self._names = names
+        self._clients = clients
+        self._until_caught_up = until_caught_up
+        self._settings = dict(settings or {})
+        self._at_most_once = consumer.delivery == "at_most_once"
+        self._stop = threading.Event()
+        self._parts: dict[LogPartition, Settled] = {}
+        self._ended: set[LogPartition] = set()  # partitions of which every record was fetched
+        self._goals: dict[LogPartition, int] = {}  # for `until_caught_up`: where the log ended at the start
+        self._in_flight = 0
+        self._uncommitted = 0  # records settled since the last commit
+        self._last_commit = self._last_poll = clock.monotonic()
+        self._sent: dict[LogPartition, Position] = {}
+        self._not_yet: list[Any] = []  # messages that wait for the registry
+        self._ask_again = 0.0
+        self._last_look = float("-inf")  # at the positions of other members
+        self._to_commit: list[Work] = []  # at most once: records whose position is not committed yet
+        self._held: list[tuple[float, int, list[Work]]] = []
+        self._holds = 0
+        self._stalled = False
+        self._paused = False
+        self._starts = Starts(consumer, names, clients)
+        self._judges = {name: EventJudge(topic, clients.registry) for name, topic in names.sources.items()}
+        batch = consumer.batch
+        self._lanes = Lanes(
+            exclusive=consumer.order != "none",
+            batch=None if batch is None else batch.most,
+            within_s=0.0 if batch is None else batch.within_s,
+        )
+        self._turn_s = _TURN_S if batch is None else min(_TURN_S, batch.within_s)
+        self._breaker, self._budget = Breaker(), Budget(consumer.most_dead)
+
+    def _start_workers(self) -> Threads | Tasks:
+        consumer, call = self._consumer, self._call()
+        if consumer.is_async:
+            return Tasks(self._lanes, call, number=consumer.parallel, timeout_s=consumer.timeout_s, name=consumer.name)
+        return Threads(
+            self._lanes, call, number=consumer.parallel, batches=consumer.batch is not None, name=consumer.name
+        )
+
+    def _call(self) -> Callable[[list[Work]], Any]:
+        """Return the function that calls the handler, in the form that the handler has."""
+        handler: Callable[..., Any] = self._consumer.function
+        if self._consumer.batch is not None:
+            if self._consumer.wants_record:
+                return lambda works: handler([w.event for w in works], [self._record(w) for w in works])
+            return lambda works: handler([w.event for w in works])
+        if self._consumer.wants_record:
+            return lambda works: handler(works[0].event, self._record(works[0]))
+        return lambda works: handler(works[0].event)
+
+    # The loop --------------------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Ask `run` to end: calls under way may finish, then positions are committed."""
+        self._stop.set()
+
+    def run(self) -> None:
+        try:
+            self._open()
+            try:
+                while not self._stop.is_set() and not self._is_caught_up():
+                    self._turn()
+                self._drain(lambda _: True)
+            finally:
+                self._leave()
+        except LeftfoldError as error:
+            self.progress.state, self.progress.error = "failed", error
+            raise
+        self.progress.state = "stopped" if self._stop.is_set() else "caught up"
+
+    def _open(self) -> None:
+        topics = [*self._names.sources, self._names.again]
+        self._check_applied([*topics, self._names.dead])
+        if self._until_caught_up:
+            self._goals = self._ends(topics)
+        self._letters = DeadLetterWriter(self._clients.kafka, self._names.dead)
+        self._followed = self._clients.notes.follow(self._consumer.name)
+        self._workers = self._start_workers()
+        self._member = Member(self._clients.kafka, self._names.group, topics, self, settings=self._settings)
+
+    def _leave(self) -> None:
+        """Commit what is settled and leave the group. An error on the way out does not hide the one before it."""
+        try:
+            self._commit_now(self._parts)
+            self._member.close()
+        finally:
+            self._followed.close()
+            self._lanes.close()
+
+    def _turn(self) -> None:
+        self._collect()
+        self._look_at_pause()
+        self._lanes.tick()
+        self._workers.watch(self._consumer.timeout_s)
+        self._retry_due()
+        if self._to_commit:
+            self._commit_slice()
+        elif not self._at_most_once or not self._in_flight:
+            self._commit_if_due()
+        if self._not_yet and clock.monotonic() >= self._ask_again:
+            self._take([])
+        room = self._room()
+        if room <= 0:
+            self._wait_for_room()
+            return
+        if self._stalled:
+            self._stalled = False
+            self._member.resume(self._parts)
+        self._last_poll = clock.monotonic()
+        # While workers are busy, their failures and successes are not to wait for records that do not come.
+        wait_s = _BUSY_TURN_S if self._in_flight else self._turn_s
+        self._take(self._member.poll(min(room, _MOST_AT_ONCE), wait_s))
+        self._measure()
+
+    def _room(self) -> int:
+        """Return how many records may be taken now."""
+        if self._paused or self._breaker.is_open or self._to_commit or self._not_yet:
+            return 0
+        if any(part.next - part.committed > _WIDEST for part in self._parts.values()) and not self._at_most_once:
+            return 0
+        room = self._consumer.in_flight - self._in_flight
+        # After a stall, fetching begins again only when there is room for many: each pause drops what was fetched.
+        return 0 if self._stalled and room < self._consumer.in_flight // 2 else room
+
+    def _wait_for_room(self) -> None:
+        """Wait for workers. The group is served inside of `poll` only, so it is called with everything paused."""
+        self._lanes.wait(self._turn_s)
+        if clock.monotonic() - self._last_poll > _UNSERVED_S:
+            if not self._stalled:
+                self._stalled = True
+                self._member.pause(self._parts)
+            self._last_poll = clock.monotonic()
+            self._take(self._member.poll(_MOST_AT_ONCE, 0))
+            self._measure()
+
+    def _look_at_pause(self) -> None:
+        self._followed.look()
+        paused = PAUSED in self._followed.documents
+        if paused != self._paused:
+            self._paused = paused
+            self._lanes.halt(paused or self._breaker.is_open)
+
+    # Taking records --------------------------------------------------------------------------------------------------
+
+    def _take(self, messages: list[Any]) -> None:
+        works: list[Work] = []
+        messages, self._not_yet = [*self._not_yet, *messages], []
+        for number, message in enumerate(messages):
+            if message.error() is not None:
+                self._note_end(message)
+                continue
+            try:
+                work = self._judged(message)
+            except LogError as error:  # the registry does not answer: no reason to reject a record
+                if not error.retriable:
+                    raise
+                self._not_yet, self._ask_again = messages[number:], clock.monotonic() + _REGISTRY_S
+                break
+            if work is not None:
+                works.append(work)
+        if not works:
+            return
+        if self._at_most_once:
+            self._to_commit.extend(works)
+            self._commit_slice()
+        else:
+            self._lanes.put(works)
+
+    def _note_end(self, message: Any) -> None:
+        part = LogPartition(message.topic(), message.partition())
+        if self._member.ended(message) and part in self._parts:
+            self._ended.add(part)
+            self._parts[part].reach(message.offset())
+
+    def _judged(self, message: Any) -> Work | None:
+        """Return a record as work for the handler; None if it is settled, or on its way into the dead letters."""
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        part = self._parts.get(LogPartition(topic, partition))
+        if part is None or offset < part.next:
+            return None  # of an assignment that is over, or fetched a second time after a pause
+        kind, log_ms = message.timestamp()
+        log_us, by_broker = log_ms * 1_000, kind == _BY_BROKER
+        first = None
+        if topic == self._names.again:
+            first = redriven_from(message)
+            if first is None or first.place.topic not in self._judges:
+                part.reach(offset + 1)
+                return None
+            topic, log_us, by_broker = first.place.topic, first.log_us, first.by_broker
+        judge = self._judges[topic]
+        if first is None and judge.first_log:
+            log_us, by_broker = log_time_of(header_of(headers_of(message)), log_us, by_broker=by_broker)
+        key = message.key()
+        event, outcome, reason = judge(key, message.value(), log_us, by_broker)
+        if not part.take(offset, log_us):
+            return None
+        if outcome != "accepted" and self._consumer.late == "skip" and event is not None:
+            part.settle(offset)
+            self.progress.skipped += 1
+            return None
+        work = Work(part, offset, self._lane(key, topic, partition), event, outcome, message)
+        work.log_us, work.by_broker = log_us, by_broker
+        self._in_flight += 1
+        if event is None:
+            self._bury(work, "rejected", reason or "", attempts=0)
+            return None
+        return work
+
+    def _lane(self, key: bytes | None, topic: str, partition: int) -> Hashable:
+        if self._consumer.order == "key" and key is not None:
+            return key
+        return topic, partition
+
+    # Results ---------------------------------------------------------------------------------------------------------
+
+    def _collect(self) -> None:
+        """Settle what workers have handled and what brokers have acknowledged, and decide about failures."""
+        done, failed = self._lanes.done, self._lanes.failed
+        handled = 0
+        while done:
+            work = done.popleft()
+            self._in_flight -= 1
+            if work.part.owned:
+                work.part.settle(work.offset)
+                handled += 1
+        if handled:
+            self.progress.handled += handled
+            self._uncommitted += handled
+            self._budget.handled(handled)
+            was_open = self._breaker.is_open
+            self._breaker.succeeded(clock.monotonic())
+            if was_open:
+                self._lanes.halt(self._paused)
+                self._held = [(0.0, number, works) for _, number, works in self._held]
+        while failed:
+            self._decide(*failed.popleft())
+        self._letters.look()
+        while self._letters.acknowledged:
+            work = self._letters.acknowledged.popleft()
+            self._in_flight -= 1
+            self._uncommitted += 1
+            self.progress.dead += 1
+            if work.part.owned:
+                work.part.settle(work.offset)
+
+    def _decide(self, works: list[Work], error: BaseException) -> None:
+        """Decide about records whose call failed: hand them over again later, or give them up."""
+        first, now, retry = works[0], clock.monotonic(), self._consumer.retry
+        if not first.part.owned:
+            self._forget(works)
+            self._breaker.next_try = min(self._breaker.next_try, now)  # it may have been the one that was tried
+            return
+        if isinstance(error, NotNow):
+            self._hold(works, now + error.after_s)
+            return
+        was_open = self._breaker.is_open
+        self._breaker.failed(first.lane, now)
+        if self._breaker.is_open and not was_open:
+            self._lanes.halt(True)
+        for work in works:
+            work.failures += 1
+            work.failing_since = work.failing_since or now
+        self.progress.failures += 1
+        final = isinstance(error, Unprocessable) or self._at_most_once
+        spent = first.failures >= retry.attempts and self._breaker.may_give_up(first.failing_since)
+        if not final and not spent:
+            wait = retry.wait_s(min(first.failures, retry.attempts), random.uniform(-1, 1))
+            self._hold(works, now + wait)
+        elif len(works) > 1 and not self._at_most_once:
+            for work in works:  # which of them it was is found by handing them over one by one
+                work.alone, work.failures, work.failing_since = True, 0, 0.0
+            self._lanes.again(works)
+        else:
+            self._give_up(works, error)
+
+    def _give_up(self, works: list[Work], error: BaseException) -> None:
+        reason = f"{type(error).__name__}: {_first_line(error)}"
+        if self._consumer.failure == "stop":
+            raise RunError(
+                "handler-failed",
+                f"{self._consumer.name} failed for {self._place(works[0])}, at attempt {works[0].failures}",
+                why=reason,
+                state='nothing is committed past it; failure="stop" is declared',
+                fix="correct the handler and start it again",
+            ) from error
+        for work in works:
+            self._bury(work, "failed", reason, attempts=work.failures)
+        self._lanes.let_go(works)
+
+    def _bury(self, work: Work, outcome: str, reason: str, *, attempts: int) -> None:
+        """Write a dead letter. Its record is settled once all in-sync replicas have it."""
+        if not self._budget.dead():
+            raise RunError(
+                "too-many-dead",
+                f"{self._consumer.name} would write more dead letters than most_dead allows",
+                why=f"{self._budget.recent:,} of the last 10,000 records are dead letters, the last "
+                f"{self._budget.run:,} in a row; the newest reason is {reason}",
+                state="nothing is committed past the record that failed",
+                fix=f"leftfold dead list {self._consumer.name} shows them; correct the handler or the records, or "
+                "declare a larger lf.MostDead",
+            )
+        message, first = work.message, self._first_place(work)
+        letter = DeadLetter(
+            place=self._place(work) if first is None else first.place,
+            outcome=outcome,
+            reason=reason,
+            attempts=attempts + (0 if first is None else first.attempts),
+            log_us=work.log_us,
+            by_broker=work.by_broker,
+            key=message.key(),
+            value=message.value(),
+            headers=headers_of(message) if first is None else first.headers,
+        )
+        self._letters.write(letter, work)
+
+    def _first_place(self, work: Work) -> FirstPlace | None:
+        """Return what is known of a re-driven record; None for any other."""
+        return redriven_from(work.message) if work.part.topic == self._names.again else None
+
+    def _place(self, work: Work) -> RecordPlace:
+        return RecordPlace(work.part.topic, work.part.partition, work.offset)
+
+    def _forget(self, works: list[Work]) -> None:
+        """Drop records of a partition that is no longer ours."""
+        self._in_flight -= len(works)
+        self._lanes.let_go(works)
+
+    def _hold(self, works: list[Work], due: float) -> None:
+        self._holds += 1
+        heapq.heappush(self._held, (due, self._holds, works))
+
+    def _retry_due(self) -> None:
+        now = clock.monotonic()
+        if self._paused:
+            return
+        if self._breaker.is_open:
+            if now >= self._breaker.next_try:
+                self._try_one()
+            return
+        while self._held and self._held[0][0] <= now:
+            works = heapq.heappop(self._held)[2]
+            if works[0].part.owned:
+                self._lanes.again(works)
+            else:
+                self._forget(works)
+
+    def _try_one(self) -> None:
+        """Hand over one record while the breaker is open: its outcome shows whether the handler works again."""
+        while self._held:
+            works = heapq.heappop(self._held)[2]
+            if works[0].part.owned:
+                self._breaker.try_one()
+                self._lanes.again(works, probe=True)
+                return
+            self._forget(works)
+        self._breaker = Breaker()  # whatever failed belongs to another member now
+        self._lanes.halt(self._paused)
+
+    def _record(self, work: Work) -> Record:
+        """Return what a handler may ask about a record."""
+        message = work.message
+        first = self._first_place(work)
+        place = self._place(work) if first is None else first.place
+        headers = headers_of(message) if first is None else first.headers
+        return Record(
+            topic=place.topic,
+            partition=place.partition,
+            offset=place.offset,
+            key=message.key(),
+            log_time=from_micros(work.log_us),
+            outcome=cast(Any, work.outcome),
+            attempt=work.failures + 1 + (0 if first is None else first.attempts),
+            redriven=first is not None,
+            headers=dict(headers),
+        )
+
+    # Positions -------------------------------------------------------------------------------------------------------
+
+    def _commit_if_due(self) -> None:
+        now = clock.monotonic()
+        waited = now - self._last_commit
+        if waited < _COMMIT_EVERY_S and self._uncommitted < _COMMIT_EVERY:
+            return
+        positions = self._positions(self._parts)
+        changed = {part: at for part, at in positions.items() if at != self._sent.get(part)}
+        if not changed and waited < _COMMIT_IDLE_S:
+            self._last_commit = now
+            return
+        if self._member.commit_soon(changed or positions):
+            self._last_commit, self._uncommitted = now, 0
+            self._sent |= changed
+
+    def _positions(self, parts: Mapping[LogPartition, Settled]) -> dict[LogPartition, Position]:
+        return {part: Position(s.low, encoded(s.position())) for part, s in parts.items() if s.owned}
+
+    def committed(self, offsets: dict[LogPartition, int]) -> None:
+        for part, offset in offsets.items():
+            if part in self._parts:
+                self._parts[part].committed = offset
+
+    def not_committed(self) -> None:
+        self._sent.clear()  # so that the next commit sends them again
+
+    def _commit_now(self, parts: Mapping[LogPartition, Settled]) -> None:
+        """Commit what is settled of these partitions, and wait for the answer."""
+        if self._at_most_once or not parts:
+            return  # its position is ahead of what is handled already
+        positions = self._positions(parts)
+        if positions and self._member.commit(positions, patience_s=_LAST_COMMIT_S):
+            self.committed({part: at.offset for part, at in positions.items()})
+
+    def _commit_slice(self) -> None:
+        """At most once: commit the position after the records in hand, and only then hand them over."""
+        touched = {LogPartition(w.part.topic, w.part.partition): w.part for w in self._to_commit}
+        positions = {part: Position(s.next, encoded(Committed(s.next, s.topic_id))) for part, s in touched.items()}
+        if positions and not self._member.commit(positions):
+            # The answer may have been lost after the commit took effect.
+            there = self._member.committed(positions)
+            if any(part not in there or there[part].offset < at.offset for part, at in positions.items()):
+                return  # tried again in the next turn, unless the partitions are revoked
+        works, self._to_commit = self._to_commit, []
+        self.committed({part: at.offset for part, at in positions.items()})
+        if works:
+            self._lanes.put(works)
+
+    # The group -------------------------------------------------------------------------------------------------------
+
+    def assigned(self, parts: list[LogPartition]) -> dict[LogPartition, int]:
+        self.progress.rebalances += 1
+        starts = self._starts.choose(parts, self._member)
+        self._parts |= starts
+        self.progress.partitions = len(self._parts)
+        self.progress.state = "running"
+        return {part: settled.next for part, settled in starts.items()}
+
+    def revoked(self, parts: list[LogPartition]) -> None:
+        gone = {part: self._parts[part] for part in parts if part in self._parts}
+        leaving = set(gone.values())
+        self._drain(lambda work: work.part in leaving)
+        self._commit_now(gone)
+        self._release(gone)
+
+    def lost(self, parts: list[LogPartition]) -> None:
+        self._release({part: self._parts[part] for part in parts if part in self._parts})
+
+    def _release(self, gone: Mapping[LogPartition, Settled]) -> None:
+        for part, settled in gone.items():
+            settled.owned = False
+            self._sent.pop(part, None)
+            self._ended.discard(part)
+            del self._parts[part]
+        self._in_flight -= self._lanes.drop(lambda work: not work.part.owned)
+        self._in_flight -= sum(not work.part.owned for work in self._to_commit)
+        self._to_commit = [work for work in self._to_commit if work.part.owned]
+        # A message of this assignment must not be taken in a later one: it would hide the records before it.
+        self._not_yet = [m for m in self._not_yet if LogPartition(m.topic(), m.partition()) in self._parts]
+        self.progress.partitions = len(self._parts)
+        if not self._parts:
+            self.progress.state = "idle"
+
+    def _drain(self, leaving: Callable[[Work], bool]) -> None:
+        """Wait for calls under way, at most as long as `drain` allows. At least once, records that wait are dropped.
+
+        At most once, the records that wait have a committed position: they are handled now, or never.
+        """
+        deadline = clock.monotonic() + self._consumer.drain_s
+        if not self._at_most_once:
+            self._in_flight -= self._lanes.drop(leaving)
+        while self._lanes.has(leaving) and clock.monotonic() < deadline:
+            self._lanes.wait(0.05)
+            self._lanes.tick()
+            self._collect()
+        self._letters.flush(max(0.1, deadline - clock.monotonic()))
+        self._collect()
+
+    # Ends, lag, and being caught up ----------------------------------------------------------------------------------
+
+    def _ends(self, topics: list[str]) -> dict[LogPartition, int]:
+        admin = self._clients.admin
+        return {
+            LogPartition(topic, p): offset
+            for topic in topics
+            for p, offset in admin.stable_offsets(topic, admin.partitions_of(topic)).items()
+        }
+
+    def _is_caught_up(self) -> bool:
+        """Return whether the group's positions have reached the ends that the log had at the start."""
+        if not self._until_caught_up or self._in_flight or self._held or self._to_commit:
+            return False
+        if any(self._parts[part].low < end for part, end in self._goals.items() if part in self._parts):
+            return False
+        others = [part for part in self._goals if part not in self._parts]
+        if not others:
+            return True
+        if clock.monotonic() - self._last_look < 1.0:
+            return False
+        self._last_look = clock.monotonic()
+        positions = self._member.committed(others)
+        return all(part in positions and positions[part].offset >= self._goals[part] for part in others)
+
+    def _measure(self) -> None:
+        """Note the lag: records that are not settled, and the age of the oldest of them."""
+        lag, oldest = 0, None
+        for part, settled in self._parts.items():
+            end = self._member.end(part)
+            low = settled.low
+            if end is not None and (part not in self._ended or settled.in_flight or end > settled.next):
+                lag += max(0, end - low)
+            if (log_us := settled.oldest_us) is not None:
+                oldest = log_us if oldest is None else min(oldest, log_us)
+        progress = self.progress
+        progress.lag = lag
+        progress.lag_s = 0.0 if oldest is None else max(0.0, (clock.now_us() - oldest) / 1e6)
+        progress.in_flight = self._in_flight
+        progress.abandoned = self._workers.abandoned
+        progress.stale = self._member.stale
+        progress.paused = self._paused
+        progress.waiting = self._breaker.is_open
+
+    def _check_applied(self, topics: list[str]) -> None:
+        there = self._clients.admin.partitions(topics)
+        for topic in topics:
+            if topic not in there:
+                raise LogError(
+                    "not-applied",
+                    f"topic {topic} does not exist",
+                    why=f"consumer {self._consumer.name} reads or writes it",
+                    fix="leftfold apply --yes",
+                    source=self._consumer.source,
+                )
+
+
+_BY_BROKER = 2  # librdkafka's number for a timestamp that the broker set
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), "")

@@ -1,0 +1,121 @@
+"""The workers that call a person's handler: threads, or tasks of one event loop for an async handler."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from leftfold import clock
+from leftfold.consume.lanes import Hand, Lanes, Work
+
+Call = Callable[[list[Work]], Any]  # calls the handler for one record, or for a batch
+_SMOOTH = 0.2  # weight of the newest call in the pace of a worker
+
+
+class Threads:
+    """Worker threads. A thread whose call takes too long is abandoned, because Python cannot end it."""
+
+    def __init__(self, lanes: Lanes, call: Call, *, number: int, batches: bool, name: str) -> None:
+        self.abandoned = 0
+        self._lanes = lanes
+        self._call = call
+        self._batches = batches
+        self._name = name
+        self._hands = [self._start() for _ in range(number)]
+
+    def _start(self) -> Hand:
+        hand = Hand()
+        work = self._handle_batches if self._batches else self._handle_each
+        # Daemons: a handler that never returns must not keep the process from ending.
+        threading.Thread(target=work, args=(hand,), name=f"leftfold-{self._name}", daemon=True).start()
+        return hand
+
+    def _handle_each(self, hand: Hand) -> None:
+        pace_s, lanes, call = 1.0, self._lanes, self._call
+        while lanes.take(hand, pace_s):
+            works, error, began = hand.works, None, clock.monotonic()
+            for hand.at, work in enumerate(works):
+                if work.part.owned:
+                    hand.began = clock.monotonic()
+                    try:
+                        call([work])
+                    except Exception as raised:  # noqa: BLE001 # a person's handler may raise anything
+                        error = raised
+                        break
+            else:
+                hand.at = len(works)
+            took = (clock.monotonic() - began) / len(works)
+            pace_s = took if pace_s == 1.0 else pace_s + _SMOOTH * (took - pace_s)
+            lanes.finish(hand, error)
+
+    def _handle_batches(self, hand: Hand) -> None:
+        while self._lanes.take(hand, 1.0):
+            hand.began, error = clock.monotonic(), None
+            try:
+                self._call(hand.works)
+            except Exception as raised:  # noqa: BLE001 # a person's handler may raise anything
+                error = raised
+            self._lanes.finish(hand, error)
+
+    def watch(self, timeout_s: float) -> None:
+        """Abandon threads whose call takes longer than the timeout, and start others in their place."""
+        now = clock.monotonic()
+        for index, hand in enumerate(self._hands):
+            if hand.began and now - hand.began > timeout_s:
+                self._lanes.abandon(hand, TimeoutError(f"the call took more than {timeout_s:g} s"))
+                self.abandoned += 1
+                self._hands[index] = self._start()
+
+
+class Tasks:
+    """Tasks of one event loop, which runs in a thread of its own."""
+
+    def __init__(self, lanes: Lanes, call: Call, *, number: int, timeout_s: float, name: str) -> None:
+        self.abandoned = 0
+        self._lanes = lanes
+        self._call = call
+        self._timeout_s = timeout_s
+        self._idle = [Hand() for _ in range(number)]
+        self._tasks: set[asyncio.Task[None]] = set()  # the loop itself holds tasks only weakly
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name=f"leftfold-{name}", daemon=True).start()
+        self._woken = False
+        lanes.wake = self._wake
+
+    def _wake(self) -> None:
+        if not self._woken:
+            self._woken = True
+            self._loop.call_soon_threadsafe(self._hand_out)
+
+    def _hand_out(self) -> None:
+        self._woken = False
+        while self._idle:
+            hand = self._idle.pop()
+            if not self._lanes.take(hand, 1.0, wait=False):
+                self._idle.append(hand)
+                return
+            task = self._loop.create_task(self._handle(hand))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _handle(self, hand: Hand) -> None:
+        error: BaseException | None = None
+        scope = asyncio.timeout(self._timeout_s)
+        try:
+            if hand.works[0].part.owned:
+                async with scope:
+                    await self._call(hand.works)
+            hand.at = len(hand.works)
+        except Exception as raised:  # noqa: BLE001 # a person's handler may raise anything
+            error = raised
+        if scope.expired():
+            error = TimeoutError(f"the call took more than {self._timeout_s:g} s")
+            self.abandoned += 1
+        self._lanes.finish(hand, error)
+        self._idle.append(hand)
+        self._hand_out()
+
+    def watch(self, timeout_s: float) -> None:
+        """Nothing to do: the event loop cancels a task that takes too long."""

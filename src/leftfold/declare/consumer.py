@@ -1,0 +1,231 @@
+"""Consumers: a function that is called for each record of a topic, with a declared delivery."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Generic, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, get_args, overload
+
+from leftfold.declare import collector
+from leftfold.declare.delivery import Batch, Delivery, Failure, MostDead, Order, Retry
+from leftfold.declare.event import Event
+from leftfold.declare.names import check_view_name
+from leftfold.declare.record import Record
+from leftfold.declare.stream import check_topics
+from leftfold.declare.topic import Topic
+from leftfold.errors import DeclarationError, SourceLine, caller
+from leftfold.fold.durations import SECOND, Duration, micros
+
+P = ParamSpec("P")
+R = TypeVar("R")
+E = TypeVar("E", bound=Event)
+
+Start = Literal["beginning", "now"] | datetime
+_MOST_PARALLEL = 1_000  # threads, or tasks of an async handler
+_SHORTEST_TIMEOUT = SECOND // 10
+
+
+@dataclass(frozen=True, eq=False)
+class Consumer(Generic[P, R]):
+    """A consumer, as made by `@lf.consumer`. A test can call it like the function that it was made from."""
+
+    name: str
+    topics: tuple[Topic[Any], ...]
+    function: Callable[P, R]
+    start: Start  # where a group begins that has no position yet
+    delivery: Delivery
+    order: Order
+    parallel: int
+    batch: Batch | None
+    retry: Retry
+    failure: Failure
+    most_dead: MostDead
+    late: Literal["deliver", "skip"]
+    timeout_s: float
+    in_flight: int
+    drain_s: float
+    wants_record: bool  # the handler takes the record in addition to the event
+    source: SourceLine
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    @property
+    def is_async(self) -> bool:
+        return inspect.iscoroutinefunction(self.function)
+
+    @property
+    def __name__(self) -> str:
+        return self.name
+
+
+class Options(TypedDict, total=False):
+    """The options of a consumer that do not change the form of its handler."""
+
+    name: str  # by default the function's name
+    delivery: Delivery  # by default "at_least_once"
+    order: Order  # by default "key": records of a key one after the other, several keys at once
+    parallel: int  # how many calls at once in a process: threads, or tasks of an async handler
+    retry: Retry
+    failure: Failure  # after the last attempt: "dead" writes a dead letter and goes on, "stop" ends the consumer
+    most_dead: MostDead
+    late: Literal["deliver", "skip"]  # late records, and those from the future
+    timeout: Duration  # of one call; beyond it, the call counts as failed
+    in_flight: int  # how many records a process may hold
+    drain: Duration  # how long calls under way may take when a partition is given up
+
+
+class _Each(Protocol[E]):
+    """The decorator of a handler that takes one event."""
+
+    @overload
+    def __call__(self, function: Callable[[E], R], /) -> Consumer[[E], R]: ...
+    @overload
+    def __call__(self, function: Callable[[E, Record], R], /) -> Consumer[[E, Record], R]: ...
+
+
+class _Several(Protocol[E]):
+    """The decorator of a handler that takes a batch of events."""
+
+    @overload
+    def __call__(self, function: Callable[[list[E]], R], /) -> Consumer[[list[E]], R]: ...
+    @overload
+    def __call__(self, function: Callable[[list[E], list[Record]], R], /) -> Consumer[[list[E], list[Record]], R]: ...
+
+
+@overload
+def consumer(
+    topic: Topic[E] | tuple[Topic[E], ...], *, start: Start, batch: None = None, **options: Unpack[Options]
+) -> _Each[E]: ...
+@overload
+def consumer(
+    topic: Topic[E] | tuple[Topic[E], ...], *, start: Start, batch: Batch, **options: Unpack[Options]
+) -> _Several[E]: ...
+def consumer(topic: Any, *, start: Start, batch: Batch | None = None, **options: Unpack[Options]) -> Any:
+    """Declare a function as a consumer of a topic: it is called for each record, or for batches with `batch=`.
+
+    `start` is where it begins without a position of its own: "beginning", "now", or a datetime. It has no default: one
+    choice would skip records silently, the other would repeat a fortnight of effects.
+    """
+    source = caller()
+    topics = topic if isinstance(topic, tuple) else (topic,)
+
+    def decorate(function: Callable[..., Any]) -> Consumer[..., Any]:
+        name = check_view_name(options.get("name") or function.__name__, source)
+        check_topics(name, topics, source)
+        delivery = _one_of(name, "delivery", options.get("delivery", "at_least_once"), get_args(Delivery), source)
+        retry = _retry(name, delivery, options.get("retry"), source)
+        declared = Consumer(
+            name=name,
+            topics=topics,
+            function=function,
+            start=_checked_start(name, start, source),
+            delivery=delivery,
+            order=_order(name, options.get("order"), batch, source),
+            parallel=_between(name, "parallel", options.get("parallel", 1), _MOST_PARALLEL, source),
+            batch=batch,
+            retry=retry,
+            failure=_one_of(name, "failure", options.get("failure", "dead"), get_args(Failure), source),
+            most_dead=options.get("most_dead") or MostDead(),
+            late=_one_of(name, "late", options.get("late", "deliver"), ("deliver", "skip"), source),
+            timeout_s=max(_SHORTEST_TIMEOUT, micros(options.get("timeout", "60s"), option="timeout", source=source))
+            / SECOND,
+            in_flight=_between(name, "in_flight", options.get("in_flight", 1_000), 100_000, source),
+            drain_s=micros(options.get("drain", "10s"), option="drain", source=source) / SECOND,
+            wants_record=_parameters(name, function, source) == 2,
+            source=source,
+        )
+        collector.declare(declared, source.file)
+        return declared
+
+    return decorate
+
+
+def _parameters(name: str, function: Callable[..., Any], source: SourceLine) -> int:
+    parameters = inspect.signature(function).parameters.values()
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    needed = [p for p in positional if p.default is p.empty]
+    others = [p for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+    if others or not 1 <= len(needed) <= 2:
+        raise DeclarationError(
+            "handler-signature",
+            f"{name}({', '.join(str(p) for p in parameters)}) cannot be called for a record",
+            why="a handler takes the event, or the event and its lf.Record; with batch=, a sequence of each",
+            fix=f"write def {name}(event) or def {name}(event, record: lf.Record)",
+            source=source,
+        )
+    return len(needed)
+
+
+def _checked_start(name: str, start: Any, source: SourceLine) -> Start:
+    if start in ("beginning", "now") or (isinstance(start, datetime) and start.tzinfo is not None):
+        return start  # type: ignore[no-any-return] # just checked
+    raise DeclarationError(
+        "consumer-start",
+        f"{name} starts at {start!r}",
+        why="a consumer without a position begins at the beginning of the log, at its present end, or at a moment",
+        fix='write start="beginning", start="now", or a datetime with a time zone',
+        source=source,
+    )
+
+
+def _one_of(name: str, option: str, value: Any, known: tuple[Any, ...], source: SourceLine) -> Any:
+    if value in known:
+        return value
+    if option == "delivery" and value == "exactly_once":
+        raise DeclarationError(
+            "exactly-once-nowhere",
+            f"{name} asks for delivery exactly once",
+            why="its function may do anything, and a crash between what it did and the commit of its position cannot "
+            "be undone",
+            fix='declare delivery="at_least_once", and give record.id to the other side as idempotency key',
+            source=source,
+        )
+    raise DeclarationError(
+        "consumer-option",
+        f"{name} has {option}={value!r}",
+        why=f"{option}= is one of {', '.join(known)}",
+        fix=f"choose one of these, {known[0]} for example",
+        source=source,
+    )
+
+
+def _between(name: str, option: str, value: int, most: int, source: SourceLine) -> int:
+    if isinstance(value, int) and 1 <= value <= most:
+        return value
+    raise DeclarationError(
+        "consumer-option",
+        f"{name} has {option}={value!r}",
+        why=f"{option}= is a whole number from 1 to {most:,}",
+        fix=f"write {option}=1 for example",
+        source=source,
+    )
+
+
+def _order(name: str, order: Order | None, batch: Batch | None, source: SourceLine) -> Order:
+    if batch is not None and order in ("key", "none"):
+        raise DeclarationError(
+            "consumer-option",
+            f"{name} takes batches with order={order!r}",
+            why="a batch holds records of one partition, in order",
+            fix="leave order= out",
+            source=source,
+        )
+    checked: Order = _one_of(name, "order", order or ("key" if batch is None else "partition"), get_args(Order), source)
+    return checked
+
+
+def _retry(name: str, delivery: Delivery, retry: Retry | None, source: SourceLine) -> Retry:
+    if delivery == "at_least_once":
+        return retry or Retry()
+    if retry is not None and retry.attempts > 1:
+        raise DeclarationError(
+            "retry-at-most-once",
+            f"{name} is called at most once, and asks for {retry.attempts} attempts",
+            why="a second attempt is a second delivery",
+            fix='leave retry= out, or declare delivery="at_least_once"',
+            source=source,
+        )
+    return Retry(attempts=1)

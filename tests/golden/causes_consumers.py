@@ -1,0 +1,225 @@
+"""How to provoke errors of consumers: their declaration, their start, their handler, and what they leave behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from confluent_kafka import KafkaError, KafkaException
+
+import leftfold as lf
+from leftfold.consume.clients import ConsumerNames, LogClients
+from leftfold.consume.consuming import Consuming
+from leftfold.consume.crew import ConsumerCrew
+from leftfold.consume.lanes import Work
+from leftfold.consume.position import ConsumerPosition
+from leftfold.consume.settled import Committed, Settled, encoded
+from leftfold.consume.starts import Starts
+from leftfold.errors import LeftfoldError
+from leftfold.kafka import document_log
+from leftfold.kafka.consumer_log import ConsumerLog, begun_key
+from leftfold.kafka.dead_letters import DeadLetters, DeadLetterWriter, RecordPlace
+from leftfold.kafka.group import LogPartition, Member, Position
+from leftfold.kafka.group_offsets import set_group_offsets
+from leftfold.settings import Kafka
+from tests.golden.causes import DEAD, EVENT, HEAD, TOPIC, VIEW, Cause, declares, project, stand_in
+
+NOTIFY = '@lf.consumer(clicks, start="beginning"{options})\ndef notify(click: Click) -> None:\n    pass\n'
+ID, OTHER_ID = "KzVhwQ0xQxaZ1Jb9uVnX2g", "m1wX3kPjTx2Wq7d0Ue5b9A"
+PART = LogPartition("clicks", 0)
+KAFKA = Kafka(bootstrap=DEAD)
+
+
+def consumer(options: str) -> Cause:
+    return declares(NOTIFY.format(options=f", {options}"))
+
+
+def declared(tmp: Path, options: str = "") -> Any:
+    return project(tmp, HEAD + EVENT + TOPIC + NOTIFY.format(options=options)).catalog.consumer("notify")
+
+
+def names(declared: Any) -> ConsumerNames:
+    return ConsumerNames("leftfold.notify", {"clicks": declared.topics[0]}, "notify.dead", "notify.again")
+
+
+def clients(*, notes: Mapping[str, Any] | None = None, topics: Mapping[str, int] | None = None) -> LogClients:
+    """Of a log in which the topic holds offsets 500 to 900."""
+    there = topics if topics is not None else {"clicks": 1, "notify.dead": 1, "notify.again": 1}
+    admin = stand_in(
+        topic_ids=lambda _: {"clicks": ID},
+        partitions=lambda _: there,
+        partitions_of=lambda _: 1,
+        start_offsets=lambda *_: {0: 500},
+        end_offsets=lambda *_: {0: 900},
+    )
+    return LogClients(KAFKA, admin, stand_in(schema=None), stand_in(notes=lambda _: dict(notes or {})))
+
+
+def starts(position: Committed | None, *, notes: Mapping[str, Any] | None = None, commits: bool = True) -> Cause:
+    """A partition is assigned to a group with this position."""
+
+    def cause(tmp: Path) -> None:
+        one = declared(tmp)
+        committed = {} if position is None else {PART: Position(position.offset, encoded(position))}
+        member: Any = stand_in(committed=lambda _: committed, commit=lambda *_, **__: commits)
+        Starts(one, names(one), clients(notes=notes)).choose([PART], member)
+
+    return cause
+
+
+def note(topic_id: str) -> dict[str, Any]:
+    began = {"topic": "clicks", "partition": 0, "of": 1, "offset": 17, "at": "2026-01-05T12:00:00+00:00"}
+    return {begun_key(topic_id, 0): began}
+
+
+def consuming(tmp: Path, options: str) -> Consuming:
+    one = declared(tmp, options)
+    running = Consuming(one, names(one), clients())
+    running._letters = stand_in(write=lambda *_: None, look=lambda: None)
+    return running
+
+
+def failed(options: str, times: int) -> Cause:
+    """The handler has failed for records of one key after the other."""
+
+    def cause(tmp: Path) -> None:
+        running = consuming(tmp, options)
+        part = Settled("clicks", ID, 0, Committed(500))
+        for offset in range(500, 500 + times):
+            message = stand_in(topic=lambda: "clicks", key=lambda: b"u1", value=lambda: b"", headers=lambda: [])
+            part.take(offset, 0)
+            work = Work(part, offset, "u1", None, "accepted", message)
+            running._lanes.put([work])
+            running._lanes.drop(lambda _: True)
+            running._lanes._lanes["u1"] = stand_in(waiting=[])
+            running._decide([work], lf.Unprocessable("no such user"))
+
+    return cause
+
+
+def not_applied(tmp: Path) -> None:
+    one = declared(tmp)
+    Consuming(one, names(one), clients(topics={"clicks": 1})).run()
+
+
+def ended_by_a_fault(tmp: Path) -> None:
+    running: Any = stand_in(progress=stand_in(consumer="notify", state="running", error=None), stop=lambda: None)
+
+    def run() -> None:
+        raise KeyError("offset")
+
+    running.run = run
+    (progress,) = ConsumerCrew([running]).run()
+    assert isinstance(progress.error, LeftfoldError)
+    raise progress.error
+
+
+def member(error: int, *, fatal: bool = True) -> Cause:
+    """A member whose client reports an error."""
+
+    def cause(_: Path) -> None:
+        events: Any = stand_in()
+        one = Member(KAFKA, "leftfold.notify", ["clicks"], events, settings={})
+        told = KafkaError(error, fatal=fatal)
+        one.ended(stand_in(error=lambda: told, topic=lambda: "clicks", partition=lambda: 3))
+
+    return cause
+
+
+def dead_letter_not_written(_: Path) -> None:
+    writer = DeadLetterWriter(KAFKA, "notify.dead")
+    writer._failures.append(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    writer.look()
+
+
+def letters(topics: Mapping[str, int], sent: KafkaError | None = None) -> Cause:
+    def cause(_: Path) -> None:
+        admin: Any = stand_in(partitions=lambda _: topics)
+        dead = DeadLetters("notify", "notify.dead", "notify.again", KAFKA, admin)
+        with mock.patch("leftfold.kafka.dead_letters.scan", return_value=iter(())):
+            if sent is None:
+                dead.find([RecordPlace("clicks", 0, 17)])
+            with mock.patch("leftfold.kafka.dead_letters.Client") as client:
+                client.return_value.produce.side_effect = lambda *_, on_delivery, **__: on_delivery(sent, None)
+                client.return_value.flush.return_value = 0
+                dead.drop([stand_in(place=RecordPlace("clicks", 0, 17))])
+
+    return cause
+
+
+def not_noted(_: Path) -> None:
+    log = ConsumerLog(KAFKA, "leftfold.consumers")
+    log.__dict__["_partitions"] = 1
+    with mock.patch.object(document_log, "TIMEOUT_S", 0.1):
+        log.note("notify", {"paused": {}})
+
+
+def group_has_members(_: Path) -> None:
+    def result() -> None:
+        raise KafkaException(KafkaError(KafkaError.UNKNOWN_MEMBER_ID))
+
+    client = stand_in(alter_consumer_group_offsets=lambda *_, **__: {"leftfold.notify": stand_in(result=result)})
+    admin: Any = stand_in(client=client)
+    set_group_offsets(KAFKA, admin, "leftfold.notify", {PART: Position(17, "")})
+
+
+def moved(to: Mapping[int, int]) -> Cause:
+    def cause(tmp: Path) -> None:
+        one = declared(tmp)
+        with mock.patch("leftfold.consume.position.group_offsets", return_value={}):
+            ConsumerPosition("notify", names(one), clients()).moves(to)
+
+    return cause
+
+
+def no_consumers(tmp: Path) -> None:
+    project(tmp).crew()
+
+
+def unknown_consumer(tmp: Path) -> None:
+    declared(tmp)
+    lf.open(tmp).catalog.consumer("notfy")
+
+
+CAUSES: dict[str, Cause] = {
+    "consumer-start": declares(NOTIFY.format(options="").replace('"beginning"', '"earliest"')),
+    "exactly-once-nowhere": consumer('delivery="exactly_once"'),
+    "consumer-option": consumer("parallel=0"),
+    "consumer-option/order": consumer('batch=lf.Batch(10), order="key"'),
+    "consumer-option/failure": consumer('failure="ignore"'),
+    "handler-signature": declares('@lf.consumer(clicks, start="now")\ndef notify() -> None:\n    pass\n'),
+    "retry-at-most-once": consumer('delivery="at_most_once", retry=lf.Retry(attempts=3)'),
+    "retry-attempts": consumer("retry=lf.Retry(attempts=0)"),
+    "retry-too-long": consumer("retry=lf.Retry(attempts=50)"),
+    "batch-size": consumer("batch=lf.Batch(0)"),
+    "most-dead": consumer("most_dead=lf.MostDead(share=2)"),
+    "duplicate-consumer": declares(
+        NOTIFY.format(options="") + "\n\n" + NOTIFY.format(options=', name="notify"').replace("notify(", "again(")
+    ),
+    "group-taken": declares(VIEW + "\n\n" + NOTIFY.format(options=', name="user_activity"')),
+    "no-consumers": no_consumers,
+    "unknown-consumer": unknown_consumer,
+    "topic-recreated/consumer": starts(Committed(600, OTHER_ID)),
+    "topic-recreated/note": starts(None, notes=note(OTHER_ID)),
+    "log-overtaken/consumer": starts(Committed(100, ID)),
+    "log-overtaken/fetch": member(KafkaError._AUTO_OFFSET_RESET, fatal=False),
+    "position-beyond-log": starts(Committed(1_000, ID)),
+    "position-forgotten": starts(None, notes=note(ID)),
+    "position-not-committed": starts(None, commits=False),
+    "not-applied/consumer": not_applied,
+    "handler-failed": failed(', failure="stop"', 1),
+    "too-many-dead": failed(", most_dead=lf.MostDead(run=2)", 3),
+    "consumer-ended": ended_by_a_fault,
+    "group-protocol": member(KafkaError.UNSUPPORTED_VERSION),
+    "member-refused": member(KafkaError.FENCED_INSTANCE_ID),
+    "dead-letter-not-written": dead_letter_not_written,
+    "unknown-position/dead": letters({"notify.dead": 1}),
+    "companion-missing/dead": letters({}),
+    "not-redriven/dead": letters({"notify.dead": 1}, KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)),
+    "consumer-not-noted": not_noted,
+    "group-has-members": group_has_members,
+    "offset-not-there": moved({0: 100}),
+    "partition-missing/position": moved({0: 600, 7: 1}),
+}

@@ -1,0 +1,87 @@
+"""Consumers as declared: options, handlers, the catalog."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+import leftfold as lf
+from leftfold.declare.catalog import Catalog
+from leftfold.declare.companions import companions_of
+from leftfold.declare.delivery import PROMISES
+from leftfold.declare.event import trusted
+from leftfold.fold.expressions import to_micros
+
+
+class Order(lf.Event):
+    number: int
+    customer: str
+    note: str | None = None
+    seen: list[datetime] = []  # noqa: RUF012 # pydantic copies it
+    at: datetime
+
+
+orders = lf.Topic("orders", Order, key=Order.customer, time=Order.at)
+NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
+
+
+@lf.consumer(orders, start="beginning")
+def double(order: Order) -> int:
+    return 2 * order.number
+
+
+@lf.consumer(orders, start=NOON, delivery="at_most_once", batch=lf.Batch(5, within="1s"), name="draws")
+async def draw(batch: list[Order], records: list[lf.Record]) -> None: ...
+
+
+def test_a_handler_stays_a_function() -> None:
+    assert double(Order(number=4, customer="c", at=NOON)) == 8
+    assert double.__name__ == "double"
+    assert not double.wants_record
+
+
+def test_defaults() -> None:
+    assert (double.delivery, double.order, double.parallel, double.failure) == ("at_least_once", "key", 1, "dead")
+    assert (double.timeout_s, double.in_flight, double.drain_s) == (60, 1_000, 10)
+    assert (draw.name, draw.order, draw.retry.attempts) == ("draws", "partition", 1)
+    assert draw.is_async
+    assert draw.wants_record
+
+
+def test_waits_double_up_to_the_longest() -> None:
+    retry = lf.Retry(attempts=12, first="1s", most="20s")
+    assert [retry.wait_s(failures, 0) for failures in (1, 2, 3, 5, 6, 11)] == [1, 2, 4, 16, 20, 20]
+    assert retry.wait_s(1, 1) == pytest.approx(1.2)
+
+
+def test_a_catalog_of_consumers() -> None:
+    catalog, problems = Catalog.of([double, draw])
+    assert problems == []
+    assert list(catalog.consumers) == ["double", "draws"]
+    assert list(catalog.topics) == ["orders"], "a topic that only a consumer reads"
+    names = list(companions_of(catalog))
+    assert names[-5:] == ["leftfold.consumers", "double.dead", "double.again", "draws.dead", "draws.again"]
+    assert "leftfold.consumers" not in list(companions_of(Catalog.of([orders])[0]))
+
+
+def test_each_delivery_says_what_it_promises() -> None:
+    for promise in PROMISES.values():
+        assert promise.guarantee
+        assert promise.conditions
+
+
+def test_a_record_has_one_id() -> None:
+    record = lf.Record("orders", 3, 17, b"c", NOON)
+    assert record.id == "orders/3/17"
+    assert lf.Record.fake("orders", 3, 17).id == record.id
+
+
+def test_a_trusted_event_is_like_a_validated_one() -> None:
+    fields = {"number": 4, "customer": "c", "note": None, "seen": [to_micros(NOON)], "at": to_micros(NOON)}
+    made = trusted(Order)(fields)
+    assert made == Order(number=4, customer="c", note=None, seen=[NOON], at=NOON)
+    assert made.model_dump() == Order(number=4, customer="c", seen=[NOON], at=NOON).model_dump()
+    assert made.model_copy(update={"number": 5}).number == 5
+    with pytest.raises(ValueError, match="frozen"):
+        made.number = 5  # type: ignore[misc] # what is tested
