@@ -10,7 +10,7 @@ CLASSES := .venv/spark.jsa
 BRIEF := JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:SharedArchiveFile=$(CURDIR)/$(CLASSES) -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test engine history bench crds crash-matrix many-keys rebuilds rejects replay verdicts model archive kills executors meaning acceptance state point-in-time parity rewritten store-faults poison outage secured
+.PHONY: help setup check format test engine history bench crds crash-matrix many-keys rebuilds rejects replay verdicts model archive kills executors meaning acceptance state point-in-time parity rewritten store-faults poison outage secured deliveries rebalances
 
 help: ## This list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -66,7 +66,7 @@ model: ## The sizing model, calibrated by a probe, against what is then measured
 	LEFTFOLD_MODEL=full $(BIN)/pytest -q -m engine tests/engine/test_model.py -s
 
 outage: ## Redis away for 15 minutes, then all brokers: every view goes on by itself, and memory is flat meanwhile
-	LEFTFOLD_OUTAGE=full $(BIN)/pytest -q -m engine tests/engine/test_outage.py -s
+	LEFTFOLD_OUTAGE=full $(BIN)/pytest -q -m engine tests/engine/test_outage.py tests/engine/test_consumers.py -k outage -s
 
 rejects: ## 1,000,000 records of which 1 % cannot be decoded and 2 % are late: counted, named, corrected, re-driven
 	LEFTFOLD_REJECTS=full $(BIN)/pytest -q -m engine tests/engine/test_redrive.py -s
@@ -101,12 +101,19 @@ parity: ## What readers get online against training sets: 20,000 keys at one pos
 secured: ## On TLS, SCRAM and ACLs: every right of the reference taken away once, every client refused in every way
 	LEFTFOLD_SECURED=full $(BIN)/pytest -q -m engine tests/engine/test_secured.py -s
 
+deliveries: ## Consumers that die 20 times at each of nine steps, and 50 that are overtaken: what is lost and doubled
+	LEFTFOLD_DELIVERIES=full $(BIN)/pytest -q -m engine tests/engine/test_deliveries.py -s
+
+rebalances: ## 100 joins and leaves of a group under load; 1 to 8 processes on 6 partitions
+	LEFTFOLD_REBALANCES=full $(BIN)/pytest -q -m engine tests/engine/test_rebalances.py -s
+
 crds: ## Make the schemas that manifests are checked with once more, and compare (needs Java 21+, Maven, a network)
 	$(BIN)/python -m tests.crds check
 
 bench: ## Ratios against the bare engines
 	$(BIN)/python -m bench producer --json
 	$(BIN)/python -m bench read --json
+	$(BIN)/python -m bench consumer --json
 	$(BIN)/python -m bench view --json
 	$(BIN)/python -m bench online --json
 	$(BIN)/python -m bench replay --json

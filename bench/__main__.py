@@ -7,11 +7,12 @@ import json
 import signal
 import sys
 
-from bench import online, producer, read, rebuild, replay, scans, training, view
+from bench import consumer, online, producer, read, rebuild, replay, scans, training, view
 
 BENCHES = {
     "producer": producer.measure,
     "read": read.measure,
+    "consumer": consumer.measure,
     "view": view.measure,
     "online": online.measure,
     "replay": replay.measure,  # runs the three below

@@ -411,6 +411,7 @@ class App:
             sources={name(t.name, external=t.external): t for t in consumer.topics},
             dead=name(dead_topic(consumer.name)),
             again=name(again_topic(consumer.name)),
+            to=None if consumer.to is None else name(consumer.to.name),
         )
 
     def _check_places(self) -> None:

@@ -28,7 +28,7 @@ from tests.engine.secured import HOST, Acl, Secured, secured
 
 FULL = os.environ.get("LEFTFOLD_SECURED") == "full"
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "project.md"
-DEPLOYS, RUNS = ("plan", "apply"), ("send", "run", "why", "rejects")
+DEPLOYS, RUNS = ("plan", "apply"), ("send", "run", "why", "rejects", "consume")
 REFUSED_WITHIN_S = 20.0
 
 STREAMS = """\
@@ -49,6 +49,11 @@ clicks = lf.Topic("clicks", Click, key=Click.user, time=Click.at, partitions=2, 
 class Activity(lf.Features, of=clicks, by=Click.user, to=[lf.Online(), lf.Changelog()]):
     clicks_1h = lf.count("1h")
     spent_1h = lf.sum(Click.price, "1h")
+
+
+@lf.consumer(clicks, start="beginning")
+def notify(click: Click) -> None:
+    pass
 """
 
 # Nine secrets, none of which may be met anywhere but in an environment.
@@ -355,6 +360,7 @@ def test_each_documented_right_is_needed(shop: Shop, acl: Acl) -> None:
         "run": ("run", "--until-caught-up"),
         "why": ("why", "activity", "u1"),
         "rejects": ("rejects", "list", "clicks"),
+        "consume": ("consume", "--until-caught-up"),
     }
     if acl.operation == "Create":
         shop.call("deployer", "apply", "--yes")

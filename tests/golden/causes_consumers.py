@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -16,6 +18,7 @@ from leftfold.consume.crew import ConsumerCrew
 from leftfold.consume.lanes import Work
 from leftfold.consume.position import ConsumerPosition
 from leftfold.consume.settled import Committed, Settled, encoded
+from leftfold.consume.slices import Slice, SliceWriter
 from leftfold.consume.starts import Starts
 from leftfold.errors import LeftfoldError
 from leftfold.kafka import document_log
@@ -81,6 +84,11 @@ def consuming(tmp: Path, options: str) -> Consuming:
     return running
 
 
+class StandInMessage(SimpleNamespace):
+    def __len__(self) -> int:
+        return 10
+
+
 def failed(options: str, times: int) -> Cause:
     """The handler has failed for records of one key after the other."""
 
@@ -88,12 +96,12 @@ def failed(options: str, times: int) -> Cause:
         running = consuming(tmp, options)
         part = Settled("clicks", ID, 0, Committed(500))
         for offset in range(500, 500 + times):
-            message = stand_in(topic=lambda: "clicks", key=lambda: b"u1", value=lambda: b"", headers=lambda: [])
+            message = StandInMessage(topic=lambda: "clicks", key=lambda: b"u1", value=lambda: b"", headers=lambda: [])
             part.take(offset, 0)
             work = Work(part, offset, "u1", None, "accepted", message)
             running._lanes.put([work])
             running._lanes.drop(lambda _: True)
-            running._lanes._lanes["u1"] = stand_in(waiting=[])
+            running._lanes._lanes["u1"] = deque()
             running._decide([work], lf.Unprocessable("no such user"))
 
     return cause
@@ -149,6 +157,27 @@ def letters(topics: Mapping[str, int], sent: KafkaError | None = None) -> Cause:
     return cause
 
 
+def slices(tmp: Path) -> SliceWriter:
+    one = declared(tmp, ', delivery="exactly_once", to=lf.Topic("more", Click, key=Click.user_id, time=Click.at)')
+    writing: Any = stand_in(schema=None, id_of=lambda *_: 1)
+    to = ConsumerNames("leftfold.notify", {"clicks": one.topics[0]}, "notify.dead", "notify.again", "more")
+    return SliceWriter(one, to, LogClients(KAFKA, stand_in(), writing, stand_in()))
+
+
+def handler_returns(tmp: Path) -> None:
+    slices(tmp).encoded(17)
+
+
+def transaction_not_committed(tmp: Path) -> None:
+    writer = slices(tmp)
+    writer._transactions = stand_in(commit=lambda *_: False, failure="Local: Timed out", settle=lambda: None)
+    part = Settled("clicks", ID, 0, Committed(500))
+    piece = Slice(None, [Work(part, 500, "u1", None, "accepted", None)], failing_since=-100.0)
+    member: Any = stand_in(committed=lambda _: {})
+    with mock.patch("leftfold.clock.monotonic", return_value=0.0):
+        writer.write(piece, member)
+
+
 def not_noted(_: Path) -> None:
     log = ConsumerLog(KAFKA, "leftfold.consumers")
     log.__dict__["_partitions"] = 1
@@ -189,6 +218,9 @@ CAUSES: dict[str, Cause] = {
     "consumer-option": consumer("parallel=0"),
     "consumer-option/order": consumer('batch=lf.Batch(10), order="key"'),
     "consumer-option/failure": consumer('failure="ignore"'),
+    "consumer-to": consumer("to=clicks"),
+    "handler-returns": handler_returns,
+    "transaction-not-committed": transaction_not_committed,
     "handler-signature": declares('@lf.consumer(clicks, start="now")\ndef notify() -> None:\n    pass\n'),
     "retry-at-most-once": consumer('delivery="at_most_once", retry=lf.Retry(attempts=3)'),
     "retry-attempts": consumer("retry=lf.Retry(attempts=0)"),

@@ -292,6 +292,16 @@ async def enrich(click: Click) -> None:
     raise lf.NotNow("30s") if click.price else lf.Unprocessable("free")
 
 
+@lf.consumer(clicks, start="beginning", delivery="exactly_once", to=clicks)
+def copied(click: Click) -> Click | None:
+    return click if click.price else None
+
+
+@lf.consumer(clicks, start="beginning", delivery="exactly_once", to=clicks)
+async def doubled(click: Click, record: lf.Record) -> list[Click]:
+    return [click, click]
+
+
 def test_of_a_consumer() -> None:
     """A decorated handler stays callable as it was written."""
     assert_type(notify(click, lf.Record.fake()), int)

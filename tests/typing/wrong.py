@@ -247,6 +247,11 @@ def with_batch(click: Click) -> None: ...
 def once(click: Click) -> None: ...
 
 
+@lf.consumer(clicks, start="now", delivery="exactly_once", to=clicks)  # error: returns another event
+def other_output(click: Click) -> ItemUpdate:
+    return ItemUpdate(item_id=click.item_id, category="c")
+
+
 @lf.consumer(clicks, start="now", paralel=4)  # error: a misspelt option
 def misspelt(click: Click) -> None: ...
 

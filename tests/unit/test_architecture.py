@@ -12,8 +12,8 @@ TEXT = (ROOT / "docs" / "architecture.md").read_text()
 WALKS = TEXT.split("\n## ")[1:]
 
 
-def test_there_are_three_walks() -> None:
-    assert len(WALKS) == 3
+def test_there_are_four_walks() -> None:
+    assert len(WALKS) == 4
 
 
 @pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk.splitlines()[0])

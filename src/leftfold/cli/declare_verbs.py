@@ -84,6 +84,7 @@ def check(profile: str | None, as_json: bool) -> None:
             topics=sorted(catalog.topics) if catalog else [],
             views={name: v.fingerprint for name, v in catalog.views.items()} if catalog else {},
             vectors=sorted(catalog.vectors) if catalog else [],
+            consumers=sorted(catalog.consumers) if catalog else [],
             problems=[p.as_json() for p in problems],
         )
         if problems:
@@ -91,11 +92,15 @@ def check(profile: str | None, as_json: bool) -> None:
         return
     counts = [_count(catalog.topics, "topic"), _count(catalog.views, "view")]
     counts += [_count(catalog.vectors, "vector")] if catalog.vectors else []
+    counts += [_count(catalog.consumers, "consumer")] if catalog.consumers else []
     say(f"✓ {app.name}: {', '.join(counts)}, nothing wrong")
     for view in catalog.views.values():
         say(f"  {view.name}   {view.summary}   {view.fingerprint}")
     for name, vector in catalog.vectors.items():
         say(f"  {name}   {len(vector.__leftfold_names__)} values of {', '.join(vector.__leftfold_definition__.views)}")
+    for consumer in catalog.consumers.values():
+        topics = ", ".join(topic.name for topic in consumer.topics)
+        say(f"  {consumer.name}   consumer of {topics}, {consumer.delivery.replace('_', ' ')}")
     next_step("leftfold plan")
 
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from leftfold.cli.output import say
+from leftfold.units import counted
 
 if TYPE_CHECKING:
-    from leftfold.declare.guarantees import Guarantee
+    from leftfold.declare.guarantees import ConsumerGuarantee, Guarantee
     from leftfold.hazards.hazard import Hazard
     from leftfold.plan.steps import Plan, Step
 
@@ -80,11 +81,21 @@ def show_guarantees(promised: Sequence[Guarantee]) -> None:
             say(f"      · {condition}")
 
 
+def show_consumers(promised: Sequence[ConsumerGuarantee]) -> None:
+    """Show what each consumer promises, and how many of its members have work."""
+    if promised:
+        say("consumers, run by leftfold consume:")
+    for one in promised:
+        say(f"  {one.consumer}: {one.promise.guarantee}; at most {counted(one.members, 'useful member')}")
+        for condition in one.conditions:
+            say(f"      · {condition}")
+
+
 def step_json(step: Step) -> dict[str, object]:
     return {"step": str(step), "danger": step.danger, "undo": step.undo}
 
 
-def plan_json(plan: Plan, promised: Sequence[Guarantee]) -> dict[str, Any]:
+def plan_json(plan: Plan, promised: Sequence[Guarantee], consumers: Sequence[ConsumerGuarantee]) -> dict[str, Any]:
     return {
         "steps": [step_json(step) for step in plan.steps],
         "problems": [problem.as_json() for problem in plan.problems],
@@ -95,5 +106,14 @@ def plan_json(plan: Plan, promised: Sequence[Guarantee]) -> dict[str, Any]:
         "guarantees": [
             {"view": g.view, "sink": g.sink, "guarantee": g.promise.guarantee, "conditions": list(g.conditions)}
             for g in promised
+        ],
+        "consumers": [
+            {
+                "consumer": g.consumer,
+                "guarantee": g.promise.guarantee,
+                "conditions": list(g.conditions),
+                "members": g.members,
+            }
+            for g in consumers
         ],
     }

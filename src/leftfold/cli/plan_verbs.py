@@ -14,6 +14,7 @@ from leftfold.cli.plan_output import (
     count_of,
     plan_json,
     show_changes,
+    show_consumers,
     show_durability,
     show_guarantees,
     show_hazards,
@@ -70,7 +71,7 @@ def plan(
             raise click.UsageError("--cluster looks, and plans nothing: of the other options it takes --downtime")
         _look_at_cluster(bootstrap, profile, downtime, as_json=as_json)
         return
-    from leftfold.declare.guarantees import guarantees
+    from leftfold.declare.guarantees import consumer_guarantees, guarantees
     from leftfold.plan import saved
 
     app = leftfold.open(profile=profile)
@@ -81,9 +82,9 @@ def plan(
     planned = app.plan(observed, delete=delete, asked=wanted)
     if out is not None:
         saved.save(out, planned, observed, project=app.name, profile=app.profile.name)
-    promised = list(guarantees(app.catalog))
+    promised, consumers = list(guarantees(app.catalog)), list(consumer_guarantees(app.catalog))
     if as_json:
-        document("plan", **plan_json(planned, promised))
+        document("plan", **plan_json(planned, promised, consumers))
     else:
         show_steps(planned, app.profile.name)
         show_changes(planned)
@@ -91,6 +92,7 @@ def plan(
         show_sizing(planned, arithmetic=sizing)
         show_durability(planned)
         show_guarantees(promised)
+        show_consumers(consumers)
         _show_end(planned, out)
     if planned.problems:
         raise SystemExit(1)

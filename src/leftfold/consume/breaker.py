@@ -28,6 +28,7 @@ class Breaker:
         self._wait_s = _FIRST_WAIT_S
         self._failing: set[Hashable] = set()  # lanes that failed since the last success
         self._calls = 0
+        self._was_open = False
         self._last_success = float("-inf")
 
     def succeeded(self, now: float) -> None:
@@ -35,7 +36,7 @@ class Breaker:
         if self._failing:
             self._failing.clear()
         self._calls = 0
-        self.is_open, self._wait_s = False, _FIRST_WAIT_S
+        self.is_open, self._was_open, self._wait_s = False, False, _FIRST_WAIT_S
 
     def failed(self, lane: Hashable, now: float) -> None:
         self._calls += 1
@@ -43,14 +44,23 @@ class Breaker:
             self._failing.add(lane)
         if self.is_open:
             if self.next_try == _TRYING:  # else it is a call that was under way when the breaker opened
-                self._wait_s = min(2 * self._wait_s, _LONGEST_WAIT_S)
-                self.next_try = now + self._wait_s
+                self._wait_longer(now)
         elif len(self._failing) >= _LANES and self._calls >= _CALLS:
             self.is_open, self.next_try = True, now + self._wait_s
+            if self._was_open:
+                self._wait_longer(now)
 
     def try_one(self) -> None:
         """Note that one record is tried: there is no next try until its outcome is known."""
         self.next_try = _TRYING
+
+    def let_through(self) -> None:
+        """Close it without a success, because no record is there that could be tried. The next failure opens it."""
+        self.is_open, self._was_open = False, True
+
+    def _wait_longer(self, now: float) -> None:
+        self._wait_s = min(2 * self._wait_s, _LONGEST_WAIT_S)
+        self.next_try = now + self._wait_s
 
     def may_give_up(self, failing_since: float) -> bool:
         """Return whether a record that fails may become a dead letter: only if the fault seems to be its own.

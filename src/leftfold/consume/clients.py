@@ -21,6 +21,7 @@ class ConsumerNames:
     sources: Mapping[str, Topic[Any]]  # by the name in the cluster
     dead: str
     again: str
+    to: str | None = None  # where returned events go
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import heapq
 import random
+import secrets
 import threading
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, cast
 
 from leftfold import clock
@@ -27,6 +28,7 @@ from leftfold.consume.judging import EventJudge
 from leftfold.consume.lanes import Lanes, Work
 from leftfold.consume.progress import ConsumerProgress
 from leftfold.consume.settled import Committed, Settled, encoded
+from leftfold.consume.slices import Slice, SliceWriter
 from leftfold.consume.starts import Starts
 from leftfold.consume.workers import Tasks, Threads
 from leftfold.declare.consumer import Consumer
@@ -47,6 +49,7 @@ _TURN_S = 0.1
 _BUSY_TURN_S = 0.01
 _UNSERVED_S = 1.0  # how long the group may wait for this member to poll while it has no room for records
 _MOST_AT_ONCE = 1_000
+_MOST_BYTES = 64 * 1_024 * 1_024  # of records in flight
 _WIDEST = 20_000  # offsets between the committed position and the newest record that was taken
 _REGISTRY_S = 1.0  # between two questions to a registry that does not answer
 
@@ -70,17 +73,21 @@ class Consuming(GroupEvents):
         self._until_caught_up = until_caught_up
         self._settings = dict(settings or {})
         self._at_most_once = consumer.delivery == "at_most_once"
+        self._slices: SliceWriter | None = None  # exactly once
+        self._slice: Slice | None = None
         self._stop = threading.Event()
         self._parts: dict[LogPartition, Settled] = {}
         self._ended: set[LogPartition] = set()  # partitions of which every record was fetched
         self._goals: dict[LogPartition, int] = {}  # for `until_caught_up`: where the log ended at the start
-        self._in_flight = 0
+        self._in_flight = self._in_flight_bytes = 0
+        self._drained = False
         self._uncommitted = 0  # records settled since the last commit
         self._last_commit = self._last_poll = clock.monotonic()
         self._sent: dict[LogPartition, Position] = {}
         self._not_yet: list[Any] = []  # messages that wait for the registry
         self._ask_again = 0.0
         self._last_look = float("-inf")  # at the positions of other members
+        self._token = secrets.token_hex(8)
         self._to_commit: list[Work] = []  # at most once: records whose position is not committed yet
         self._held: list[tuple[float, int, list[Work]]] = []
         self._holds = 0
@@ -108,6 +115,8 @@ class Consuming(GroupEvents):
     def _call(self) -> Callable[[list[Work]], Any]:
         """Return the function that calls the handler, in the form that the handler has."""
         handler: Callable[..., Any] = self._consumer.function
+        if self._slices is not None:
+            return self._call_and_encode(handler, self._slices)
         if self._consumer.batch is not None:
             if self._consumer.wants_record:
                 return lambda works: handler([w.event for w in works], [self._record(w) for w in works])
@@ -115,6 +124,20 @@ class Consuming(GroupEvents):
         if self._consumer.wants_record:
             return lambda works: handler(works[0].event, self._record(works[0]))
         return lambda works: handler(works[0].event)
+
+    def _call_and_encode(self, handler: Callable[..., Any], slices: SliceWriter) -> Callable[[list[Work]], Any]:
+        """Return a function that calls the handler and keeps what it returns, encoded."""
+
+        def arguments(work: Work) -> tuple[Any, ...]:
+            return (work.event, self._record(work)) if self._consumer.wants_record else (work.event,)
+
+        def call(works: list[Work]) -> None:
+            works[0].output = slices.encoded(handler(*arguments(works[0])))
+
+        async def call_async(works: list[Work]) -> None:
+            works[0].output = slices.encoded(await handler(*arguments(works[0])))
+
+        return call_async if self._consumer.is_async else call
 
     # The loop --------------------------------------------------------------------------------------------------------
 
@@ -129,6 +152,7 @@ class Consuming(GroupEvents):
                 while not self._stop.is_set() and not self._is_caught_up():
                     self._turn()
                 self._drain(lambda _: True)
+                self._write_slice()
             finally:
                 self._leave()
         except LeftfoldError as error:
@@ -138,7 +162,9 @@ class Consuming(GroupEvents):
 
     def _open(self) -> None:
         topics = [*self._names.sources, self._names.again]
-        self._check_applied([*topics, self._names.dead])
+        self._check_applied([*topics, self._names.dead, *([self._names.to] if self._names.to else ())])
+        if self._consumer.to is not None:
+            self._slices = SliceWriter(self._consumer, self._names, self._clients)
         if self._until_caught_up:
             self._goals = self._ends(topics)
         self._letters = DeadLetterWriter(self._clients.kafka, self._names.dead)
@@ -154,6 +180,9 @@ class Consuming(GroupEvents):
         finally:
             self._followed.close()
             self._lanes.close()
+            self._workers.close()
+            if self._slices is not None:
+                self._slices.close()
 
     def _turn(self) -> None:
         self._collect()
@@ -163,7 +192,9 @@ class Consuming(GroupEvents):
         self._retry_due()
         if self._to_commit:
             self._commit_slice()
-        elif not self._at_most_once or not self._in_flight:
+        elif self._slice is not None:
+            self._write_slice()
+        elif self._consumer.delivery == "at_least_once" or not self._in_flight:
             self._commit_if_due()
         if self._not_yet and clock.monotonic() >= self._ask_again:
             self._take([])
@@ -182,11 +213,11 @@ class Consuming(GroupEvents):
 
     def _room(self) -> int:
         """Return how many records may be taken now."""
-        if self._paused or self._breaker.is_open or self._to_commit or self._not_yet:
+        if self._paused or self._breaker.is_open or self._to_commit or self._not_yet or self._slice is not None:
             return 0
         if any(part.next - part.committed > _WIDEST for part in self._parts.values()) and not self._at_most_once:
             return 0
-        room = self._consumer.in_flight - self._in_flight
+        room = self._consumer.in_flight - self._in_flight if self._in_flight_bytes < _MOST_BYTES else 0
         # After a stall, fetching begins again only when there is room for many: each pause drops what was fetched.
         return 0 if self._stalled and room < self._consumer.in_flight // 2 else room
 
@@ -212,6 +243,9 @@ class Consuming(GroupEvents):
 
     def _take(self, messages: list[Any]) -> None:
         works: list[Work] = []
+        if self._slices is not None and self._slice is None:
+            # Right after the poll, which has served all changes of the assignment that came before these records.
+            self._slice = Slice(self._member.metadata())
         messages, self._not_yet = [*self._not_yet, *messages], []
         for number, message in enumerate(messages):
             if message.error() is not None:
@@ -226,6 +260,9 @@ class Consuming(GroupEvents):
                 break
             if work is not None:
                 works.append(work)
+        if self._slice is not None:
+            self._slice.works.extend(works)
+            self._write_slice()
         if not works:
             return
         if self._at_most_once:
@@ -243,7 +280,7 @@ class Consuming(GroupEvents):
     def _judged(self, message: Any) -> Work | None:
         """Return a record as work for the handler; None if it is settled, or on its way into the dead letters."""
         topic, partition, offset = message.topic(), message.partition(), message.offset()
-        part = self._parts.get(LogPartition(topic, partition))
+        part = self._parts.get((topic, partition))  # type: ignore[call-overload] # an equal tuple, made in half the time
         if part is None or offset < part.next:
             return None  # of an assignment that is over, or fetched a second time after a pause
         kind, log_ms = message.timestamp()
@@ -269,6 +306,7 @@ class Consuming(GroupEvents):
         work = Work(part, offset, self._lane(key, topic, partition), event, outcome, message)
         work.log_us, work.by_broker = log_us, by_broker
         self._in_flight += 1
+        self._in_flight_bytes += len(message)
         if event is None:
             self._bury(work, "rejected", reason or "", attempts=0)
             return None
@@ -284,13 +322,15 @@ class Consuming(GroupEvents):
     def _collect(self) -> None:
         """Settle what workers have handled and what brokers have acknowledged, and decide about failures."""
         done, failed = self._lanes.done, self._lanes.failed
-        handled = 0
+        handled = size = 0
         while done:
             work = done.popleft()
+            size += len(work.message)
             self._in_flight -= 1
             if work.part.owned:
                 work.part.settle(work.offset)
                 handled += 1
+        self._in_flight_bytes -= size
         if handled:
             self.progress.handled += handled
             self._uncommitted += handled
@@ -305,7 +345,7 @@ class Consuming(GroupEvents):
         self._letters.look()
         while self._letters.acknowledged:
             work = self._letters.acknowledged.popleft()
-            self._in_flight -= 1
+            self._let_go((work,))
             self._uncommitted += 1
             self.progress.dead += 1
             if work.part.owned:
@@ -314,6 +354,8 @@ class Consuming(GroupEvents):
     def _decide(self, works: list[Work], error: BaseException) -> None:
         """Decide about records whose call failed: hand them over again later, or give them up."""
         first, now, retry = works[0], clock.monotonic(), self._consumer.retry
+        if isinstance(error, LeftfoldError):
+            raise error
         if not first.part.owned:
             self._forget(works)
             self._breaker.next_try = min(self._breaker.next_try, now)  # it may have been the one that was tried
@@ -321,10 +363,9 @@ class Consuming(GroupEvents):
         if isinstance(error, NotNow):
             self._hold(works, now + error.after_s)
             return
-        was_open = self._breaker.is_open
-        self._breaker.failed(first.lane, now)
-        if self._breaker.is_open and not was_open:
-            self._lanes.halt(True)
+        if not isinstance(error, Unprocessable):  # that is about the record, not about what the handler calls
+            self._breaker.failed(first.lane, now)
+            self._lanes.halt(self._paused or self._breaker.is_open)
         for work in works:
             work.failures += 1
             work.failing_since = work.failing_since or now
@@ -379,7 +420,14 @@ class Consuming(GroupEvents):
             value=message.value(),
             headers=headers_of(message) if first is None else first.headers,
         )
-        self._letters.write(letter, work)
+        if self._slice is None:
+            self._letters.write(letter, work)
+            return
+        # Exactly once: it is written with the rest of the slice.
+        self._slice.letters.append((work, letter))
+        self._let_go((work,))
+        self.progress.dead += 1
+        work.part.settle(work.offset)
 
     def _first_place(self, work: Work) -> FirstPlace | None:
         """Return what is known of a re-driven record; None for any other."""
@@ -390,8 +438,14 @@ class Consuming(GroupEvents):
 
     def _forget(self, works: list[Work]) -> None:
         """Drop records of a partition that is no longer ours."""
-        self._in_flight -= len(works)
+        self._let_go(works)
         self._lanes.let_go(works)
+
+    def _let_go(self, works: Iterable[Work]) -> None:
+        """Count records that are no longer in flight."""
+        for work in works:
+            self._in_flight -= 1
+            self._in_flight_bytes -= len(work.message)
 
     def _hold(self, works: list[Work], due: float) -> None:
         self._holds += 1
@@ -421,7 +475,8 @@ class Consuming(GroupEvents):
                 self._lanes.again(works, probe=True)
                 return
             self._forget(works)
-        self._breaker = Breaker()  # whatever failed belongs to another member now
+        # Nothing is held back: at most once, or what failed belongs to another member now.
+        self._breaker.let_through()
         self._lanes.halt(self._paused)
 
     def _record(self, work: Work) -> Record:
@@ -471,8 +526,8 @@ class Consuming(GroupEvents):
 
     def _commit_now(self, parts: Mapping[LogPartition, Settled]) -> None:
         """Commit what is settled of these partitions, and wait for the answer."""
-        if self._at_most_once or not parts:
-            return  # its position is ahead of what is handled already
+        if self._consumer.delivery != "at_least_once" or not parts:
+            return  # their positions are committed before the handler is called, or in a transaction
         positions = self._positions(parts)
         if positions and self._member.commit(positions, patience_s=_LAST_COMMIT_S):
             self.committed({part: at.offset for part, at in positions.items()})
@@ -480,16 +535,31 @@ class Consuming(GroupEvents):
     def _commit_slice(self) -> None:
         """At most once: commit the position after the records in hand, and only then hand them over."""
         touched = {LogPartition(w.part.topic, w.part.partition): w.part for w in self._to_commit}
-        positions = {part: Position(s.next, encoded(Committed(s.next, s.topic_id))) for part, s in touched.items()}
+        positions = {
+            part: Position(s.next, encoded(Committed(s.next, s.topic_id), self._token)) for part, s in touched.items()
+        }
         if positions and not self._member.commit(positions):
-            # The answer may have been lost after the commit took effect.
+            # The answer may have been lost after the commit took effect. Then the position is there with our token. An
+            # offset alone could be that of another member, which handles these records.
             there = self._member.committed(positions)
-            if any(part not in there or there[part].offset < at.offset for part, at in positions.items()):
+            if any(there.get(part) != at for part, at in positions.items()):
                 return  # tried again in the next turn, unless the partitions are revoked
         works, self._to_commit = self._to_commit, []
         self.committed({part: at.offset for part, at in positions.items()})
         if works:
             self._lanes.put(works)
+
+    def _write_slice(self) -> None:
+        """Exactly once: write what came of the slice in hand, once all of its records are settled."""
+        piece = self._slice
+        if piece is None or not piece.is_settled:
+            return
+        assert self._slices is not None
+        if not piece.works and not piece.letters:
+            self._slice = None
+        elif self._slices.write(piece, self._member):
+            self.committed({LogPartition(w.part.topic, w.part.partition): w.part.low for w in piece.works})
+            self._slice = None
 
     # The group -------------------------------------------------------------------------------------------------------
 
@@ -497,14 +567,14 @@ class Consuming(GroupEvents):
         self.progress.rebalances += 1
         starts = self._starts.choose(parts, self._member)
         self._parts |= starts
-        self.progress.partitions = len(self._parts)
-        self.progress.state = "running"
+        self._count_partitions()
         return {part: settled.next for part, settled in starts.items()}
 
     def revoked(self, parts: list[LogPartition]) -> None:
         gone = {part: self._parts[part] for part in parts if part in self._parts}
         leaving = set(gone.values())
         self._drain(lambda work: work.part in leaving)
+        self._write_slice()
         self._commit_now(gone)
         self._release(gone)
 
@@ -517,23 +587,32 @@ class Consuming(GroupEvents):
             self._sent.pop(part, None)
             self._ended.discard(part)
             del self._parts[part]
-        self._in_flight -= self._lanes.drop(lambda work: not work.part.owned)
-        self._in_flight -= sum(not work.part.owned for work in self._to_commit)
+        self._let_go(self._lanes.drop(lambda work: not work.part.owned))
+        self._let_go(work for work in self._to_commit if not work.part.owned)
         self._to_commit = [work for work in self._to_commit if work.part.owned]
+        if self._slice is not None:
+            self._slice.drop_lost()
         # A message of this assignment must not be taken in a later one: it would hide the records before it.
         self._not_yet = [m for m in self._not_yet if LogPartition(m.topic(), m.partition()) in self._parts]
-        self.progress.partitions = len(self._parts)
-        if not self._parts:
-            self.progress.state = "idle"
+        self._count_partitions()
+
+    def _count_partitions(self) -> None:
+        """Note how many partitions of its topics this member has; those of re-driven records do not count."""
+        self.progress.partitions = sum(part.topic in self._names.sources for part in self._parts)
+        self.progress.state = "running" if self.progress.partitions else "idle"
 
     def _drain(self, leaving: Callable[[Work], bool]) -> None:
         """Wait for calls under way, at most as long as `drain` allows. At least once, records that wait are dropped.
 
-        At most once, the records that wait have a committed position: they are handled now, or never.
+        At most once, the records that wait have a committed position: they are handled now, or never. Exactly once, a
+        slice that is finished now need not be handled again.
         """
-        deadline = clock.monotonic() + self._consumer.drain_s
-        if not self._at_most_once:
-            self._in_flight -= self._lanes.drop(leaving)
+        deadline = clock.monotonic() + (0 if self._drained else self._consumer.drain_s)
+        self._drained = self._stop.is_set()  # leaving the group calls this again, and must not wait once more
+        if self._consumer.delivery == "at_least_once":
+            self._let_go(self._lanes.drop(leaving))
+        else:
+            self._lanes.halt(False)
         while self._lanes.has(leaving) and clock.monotonic() < deadline:
             self._lanes.wait(0.05)
             self._lanes.tick()
@@ -553,7 +632,7 @@ class Consuming(GroupEvents):
 
     def _is_caught_up(self) -> bool:
         """Return whether the group's positions have reached the ends that the log had at the start."""
-        if not self._until_caught_up or self._in_flight or self._held or self._to_commit:
+        if not self._until_caught_up or self._in_flight or self._held or self._to_commit or self._slice is not None:
             return False
         if any(self._parts[part].low < end for part, end in self._goals.items() if part in self._parts):
             return False

@@ -14,6 +14,7 @@ from typing import Any
 
 from leftfold import clock
 from leftfold.consume.settled import Settled
+from leftfold.kafka.transactions import Outgoing
 
 # How many records of slow and fast handlers a worker takes at once: as many as it handles in about this time.
 _AT_ONCE_S = 0.002
@@ -25,7 +26,7 @@ class Work:
 
     __slots__ = (
         *("alone", "by_broker", "event", "failing_since", "failures"),
-        *("lane", "log_us", "message", "offset", "outcome", "part"),
+        *("lane", "log_us", "message", "offset", "outcome", "output", "part"),
     )
 
     def __init__(self, part: Settled, offset: int, lane: Hashable, event: Any, outcome: str, message: Any) -> None:
@@ -39,14 +40,8 @@ class Work:
         self.by_broker = True  # whether `log_us` was set by a broker
         self.failures = 0
         self.failing_since = 0.0  # on the monotonic clock; 0 while it has not failed
+        self.output: list[Outgoing] = []  # the events that the handler returned, encoded
         self.alone = False  # not in a batch with others: the batch that it was in has failed
-
-
-@dataclass(slots=True)
-class _Lane:
-    waiting: deque[Work] = field(default_factory=deque)
-    since: float = 0.0  # when its first record began to wait for a batch to fill
-    busy: bool = False  # ready, in a worker's hands, or waiting for its first record to be handed over again
 
 
 @dataclass(eq=False)
@@ -73,7 +68,9 @@ class Lanes:
         self._batch = batch
         self._within_s = within_s
         self._lock = threading.Condition()
-        self._lanes: dict[Hashable, _Lane] = {}
+        # Records that wait, by lane. A lane that is here and does not fill is ready, in a worker's hands, or failing.
+        self._lanes: dict[Hashable, deque[Work]] = {}
+        self._filling: dict[Hashable, float] = {}  # lanes that wait for a batch to fill, and since when
         self._ready: deque[Hashable] = deque()
         self._loose: deque[Work] = deque()  # records without an order
         self._probes: deque[list[Work]] = deque()  # handed over even while everything else is halted
@@ -88,37 +85,45 @@ class Lanes:
         with self._lock:
             if not self._exclusive:
                 self._loose.extend(works)
+            elif self._batch is not None:
+                self._fill(works)
             else:
                 lanes, ready = self._lanes, self._ready
                 for work in works:
-                    lane = lanes.get(work.lane)
-                    if lane is None:
-                        lane = lanes[work.lane] = _Lane()
-                    lane.waiting.append(work)
-                    if not lane.busy and self._is_due(lane):
-                        lane.busy = True
+                    if (waiting := lanes.get(work.lane)) is not None:
+                        waiting.append(work)
+                    else:
+                        lanes[work.lane] = deque((work,))
                         ready.append(work.lane)
             self._notify()
 
-    def _is_due(self, lane: _Lane) -> bool:
-        """Return whether a lane may be handed over: at once, or when its batch is full or has waited long enough."""
-        if self._batch is None or len(lane.waiting) >= self._batch or lane.waiting[0].alone:
-            return True
+    def _fill(self, works: Iterable[Work]) -> None:
         now = clock.monotonic()
-        if not lane.since:
-            lane.since = now
-        return now - lane.since >= self._within_s
+        for work in works:
+            if (waiting := self._lanes.get(work.lane)) is not None:
+                waiting.append(work)
+            else:
+                self._lanes[work.lane] = deque((work,))
+                self._filling[work.lane] = now
+        self._hand_over_full()
+
+    def _hand_over_full(self) -> None:
+        """Make lanes ready whose batch is full, or has waited long enough."""
+        for name in [name for name in self._filling if self._is_due(name)]:
+            del self._filling[name]
+            self._ready.append(name)
+
+    def _is_due(self, name: Hashable) -> bool:
+        waiting = self._lanes[name]
+        full = self._batch is None or len(waiting) >= self._batch or waiting[0].alone
+        return full or clock.monotonic() - self._filling.get(name, clock.monotonic()) >= self._within_s
 
     def tick(self) -> None:
         """Hand over batches that are not full and have waited long enough. Called from time to time."""
-        if self._batch is None:
-            return
-        with self._lock:
-            for name, lane in self._lanes.items():
-                if lane.waiting and not lane.busy and self._is_due(lane):
-                    lane.busy = True
-                    self._ready.append(name)
-            self._notify()
+        if self._batch is not None:
+            with self._lock:
+                self._hand_over_full()
+                self._notify()
 
     def _notify(self) -> None:
         if self._has_work():
@@ -154,16 +159,15 @@ class Lanes:
             return [self._loose.popleft() for _ in range(min(most, len(self._loose)))]
         works: list[Work] = []
         while self._ready and len(works) < most:
-            waiting = self._lanes[self._ready.popleft()].waiting
+            waiting = self._lanes[self._ready.popleft()]
             works.extend(waiting.popleft() for _ in range(min(most - len(works), len(waiting))))
         return works
 
     @staticmethod
-    def _next_batch(lane: _Lane, most: int) -> list[Work]:
-        lane.since = 0.0
-        works = [lane.waiting.popleft()]
-        while lane.waiting and len(works) < most and not (works[0].alone or lane.waiting[0].alone):
-            works.append(lane.waiting.popleft())
+    def _next_batch(waiting: deque[Work], most: int) -> list[Work]:
+        works = [waiting.popleft()]
+        while waiting and len(works) < most and not (works[0].alone or waiting[0].alone):
+            works.append(waiting.popleft())
         return works
 
     def finish(self, hand: Hand, error: BaseException | None = None) -> None:
@@ -196,7 +200,7 @@ class Lanes:
         left = works[at + len(failed) :]
         if self._exclusive:
             for work in reversed(left):
-                self._lanes[work.lane].waiting.appendleft(work)
+                self._lanes[work.lane].appendleft(work)
             self._failing.update(work.lane for work in failed)
             for name in dict.fromkeys(work.lane for work in works):
                 if name not in self._failing:
@@ -213,13 +217,12 @@ class Lanes:
 
     def _release(self, name: Hashable) -> None:
         """Make a lane ready again that is no longer in a worker's hands, or forget it if it is empty."""
-        lane = self._lanes[name]
-        if not lane.waiting:
+        if not self._lanes[name]:
             del self._lanes[name]
-        elif self._is_due(lane):
+        elif self._is_due(name):
             self._ready.append(name)
         else:
-            lane.busy = False
+            self._filling[name] = clock.monotonic()
 
     def again(self, works: list[Work], *, probe: bool = False) -> None:
         """Hand failed records over again: they are the next of their lane. A probe is not halted."""
@@ -230,8 +233,7 @@ class Lanes:
             elif not self._exclusive:
                 self._loose.extend(works)
             else:
-                lane = self._lanes[works[0].lane]
-                lane.waiting.extendleft(reversed(works))
+                self._lanes[works[0].lane].extendleft(reversed(works))
                 self._ready.append(works[0].lane)
             self._notify()
 
@@ -243,29 +245,27 @@ class Lanes:
                 self._release(works[0].lane)
             self._notify()
 
-    def drop(self, gone: Callable[[Work], bool]) -> int:
-        """Remove records that wait, and return their number. Those in a worker's hands stay there."""
+    def drop(self, gone: Callable[[Work], bool]) -> list[Work]:
+        """Remove records that wait, and return them. Those in a worker's hands stay there."""
         with self._lock:
-            before = self._waiting()
+            dropped = [work for queue in (self._loose, *self._lanes.values()) for work in queue if gone(work)]
+            if not dropped:
+                return []
             self._loose = deque(work for work in self._loose if not gone(work))
-            for lane in self._lanes.values():
-                lane.waiting = deque(work for work in lane.waiting if not gone(work))
-            self._ready = deque(name for name in self._ready if self._lanes[name].waiting)
-            ready = set(self._ready)
-            in_use = {work.lane for hand in self._hands for work in hand.works} | ready
-            for name, lane in list(self._lanes.items()):
-                if not lane.waiting and name not in in_use and name not in self._failing:
-                    del self._lanes[name]
-            return before - self._waiting()
-
-    def _waiting(self) -> int:
-        return len(self._loose) + sum(len(lane.waiting) for lane in self._lanes.values())
+            for name, waiting in self._lanes.items():
+                self._lanes[name] = deque(work for work in waiting if not gone(work))
+            in_use = {work.lane for hand in self._hands for work in hand.works} | self._failing
+            in_use.update(work.lane for works in self._probes for work in works)
+            for name in [name for name, waiting in self._lanes.items() if not waiting and name not in in_use]:
+                del self._lanes[name]
+                self._filling.pop(name, None)
+            self._ready = deque(name for name in self._ready if self._lanes.get(name))
+            return dropped
 
     def has(self, wanted: Callable[[Work], bool]) -> bool:
         """Return whether a record waits, or is in a worker's hands."""
         with self._lock:
-            queues = [self._loose, *(lane.waiting for lane in self._lanes.values())]
-            queues += [deque(hand.works) for hand in self._hands] + [deque(works) for works in self._probes]
+            queues = [self._loose, *self._lanes.values(), *(hand.works for hand in self._hands), *self._probes]
             return any(wanted(work) for queue in queues for work in queue)
 
     def halt(self, halted: bool) -> None:

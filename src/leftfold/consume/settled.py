@@ -58,6 +58,9 @@ class Settled:
     def settle(self, offset: int) -> None:
         del self._open[offset]
 
+    def is_open(self, offset: int) -> bool:
+        return offset in self._open
+
     def reach(self, offset: int) -> None:
         """Note that the log holds no record before `offset`: transaction markers and compaction leave such gaps."""
         self._next = max(self._next, offset)
@@ -98,8 +101,11 @@ class Settled:
         yield from (range(max(r.start, self._next), r.stop) for r in self._beyond if r.stop > self._next)
 
 
-def encoded(position: Committed) -> str:
-    """Return the metadata of a commit. If there are too many ranges, the farthest are left out: they come again."""
+def encoded(position: Committed, token: str = "") -> str:
+    """Return the metadata of a commit. If there are too many ranges, the farthest are left out: they come again.
+
+    By a token, a member recognizes its own commit.
+    """
     numbers = bytearray()
     at, most = position.offset, _MOST_TEXT * 3 // 4 - 10
     for settled in position.beyond:
@@ -110,6 +116,8 @@ def encoded(position: Committed) -> str:
         at = settled.stop
     text = base64.b64encode(bytes(numbers)).decode()
     document = {"v": VERSION, "o": position.offset, "t": position.topic_id, "s": text}
+    if token:
+        document["m"] = token
     return json.dumps(document, separators=(",", ":"))
 
 

@@ -35,13 +35,14 @@ class Threads:
     def _handle_each(self, hand: Hand) -> None:
         pace_s, lanes, call = 1.0, self._lanes, self._call
         while lanes.take(hand, pace_s):
-            works, error, began = hand.works, None, clock.monotonic()
+            works, began = hand.works, clock.monotonic()
+            error: BaseException | None = None
             for hand.at, work in enumerate(works):
                 if work.part.owned:
                     hand.began = clock.monotonic()
                     try:
                         call([work])
-                    except Exception as raised:  # noqa: BLE001 # a person's handler may raise anything
+                    except BaseException as raised:  # noqa: BLE001 # a person's handler may raise anything, sys.exit too
                         error = raised
                         break
             else:
@@ -52,10 +53,11 @@ class Threads:
 
     def _handle_batches(self, hand: Hand) -> None:
         while self._lanes.take(hand, 1.0):
-            hand.began, error = clock.monotonic(), None
+            hand.began = clock.monotonic()
+            error: BaseException | None = None
             try:
                 self._call(hand.works)
-            except Exception as raised:  # noqa: BLE001 # a person's handler may raise anything
+            except BaseException as raised:  # noqa: BLE001 # a person's handler may raise anything, sys.exit too
                 error = raised
             self._lanes.finish(hand, error)
 
@@ -67,6 +69,9 @@ class Threads:
                 self._lanes.abandon(hand, TimeoutError(f"the call took more than {timeout_s:g} s"))
                 self.abandoned += 1
                 self._hands[index] = self._start()
+
+    def close(self) -> None:
+        """Nothing to do: threads end when their lanes are closed."""
 
 
 class Tasks:
@@ -108,7 +113,7 @@ class Tasks:
                 async with scope:
                     await self._call(hand.works)
             hand.at = len(hand.works)
-        except Exception as raised:  # noqa: BLE001 # a person's handler may raise anything
+        except BaseException as raised:  # noqa: BLE001 # a person's handler may raise anything, sys.exit too
             error = raised
         if scope.expired():
             error = TimeoutError(f"the call took more than {self._timeout_s:g} s")
@@ -119,3 +124,7 @@ class Tasks:
 
     def watch(self, timeout_s: float) -> None:
         """Nothing to do: the event loop cancels a task that takes too long."""
+
+    def close(self) -> None:
+        """End the event loop."""
+        self._loop.call_soon_threadsafe(self._loop.stop)

@@ -15,6 +15,9 @@ from leftfold.fold.definition import Key
 from leftfold.fold.expressions import Expression, evaluate
 from leftfold.fold.values import entity_text
 
+_DIGITS = 20  # of the longest number
+_BYTES_PER_CHARACTER = 8  # at most 4 in UTF-8, and twice that where a part of a key is escaped
+
 
 class Soundness:
     """Checks events by everything but their time. It is prepared once and called for each record.
@@ -34,10 +37,20 @@ class Soundness:
             if event[name] is None:
                 return reasons.MISSING.format(field=name)
         for value in event.values():
-            if _unsound(value) is not None:
-                return _first_unsound(event)
+            kind = type(value)  # the two kinds that can be unsound, without a call for each value
+            if (kind is str and not value.isascii()) or (kind is float and not math.isfinite(value)):
+                if (unsound := _first_unsound(event)) is not None:
+                    return unsound
+                break
         for key, longest in self._keys:
-            if len(entity_text([event[name] for name in key]).encode()) > longest:
+            characters = 0
+            for name in key:
+                value = event[name]
+                characters += len(value) if type(value) is str else _DIGITS
+            if (
+                characters * _BYTES_PER_CHARACTER > longest  # else it is certainly short enough
+                and len(entity_text([event[name] for name in key]).encode()) > longest
+            ):
                 return reasons.KEY_TOO_LONG
         for rule in self._rules:
             if evaluate(rule, event) is False:

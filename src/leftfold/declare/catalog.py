@@ -116,7 +116,7 @@ class Catalog:
         for consumer in consumers.values():
             if consumer.name in views:
                 problems.append(_group_taken(consumer, views[consumer.name]))
-            for topic in consumer.topics:
+            for topic in (*consumer.topics, *([consumer.to] if consumer.to else ())):
                 topics.setdefault(topic.name, topic)
         return cls(topics, views, vectors, consumers), problems
 

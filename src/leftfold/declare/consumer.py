@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Generic, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, get_args, overload
+from typing import (
+    Any,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    Union,
+    Unpack,
+    get_args,
+    overload,
+)
 
 from leftfold.declare import collector
 from leftfold.declare.delivery import Batch, Delivery, Failure, MostDead, Order, Retry
@@ -21,6 +34,9 @@ from leftfold.fold.durations import SECOND, Duration, micros
 P = ParamSpec("P")
 R = TypeVar("R")
 E = TypeVar("E", bound=Event)
+W = TypeVar("W", bound=Event)  # an event that is written
+_Written: TypeAlias = Union[W, Iterable[W], None]  # noqa: UP007 # a type variable has no | at run time
+_Returned: TypeAlias = Union[_Written[W], Awaitable[_Written[W]]]  # noqa: UP007
 
 Start = Literal["beginning", "now"] | datetime
 _MOST_PARALLEL = 1_000  # threads, or tasks of an async handler
@@ -39,6 +55,7 @@ class Consumer(Generic[P, R]):
     order: Order
     parallel: int
     batch: Batch | None
+    to: Topic[Any] | None  # where returned events go
     retry: Retry
     failure: Failure
     most_dead: MostDead
@@ -65,7 +82,6 @@ class Options(TypedDict, total=False):
     """The options of a consumer that do not change the form of its handler."""
 
     name: str  # by default the function's name
-    delivery: Delivery  # by default "at_least_once"
     order: Order  # by default "key": records of a key one after the other, several keys at once
     parallel: int  # how many calls at once in a process: threads, or tasks of an async handler
     retry: Retry
@@ -95,16 +111,57 @@ class _Several(Protocol[E]):
     def __call__(self, function: Callable[[list[E], list[Record]], R], /) -> Consumer[[list[E], list[Record]], R]: ...
 
 
+class _Mapped(Protocol[E, W]):
+    """The decorator of a handler that takes one event and returns events of another topic."""
+
+    @overload
+    def __call__(self, function: Callable[[E], _Returned[W]], /) -> Consumer[[E], _Returned[W]]: ...
+    @overload
+    def __call__(self, function: Callable[[E, Record], _Returned[W]], /) -> Consumer[[E, Record], _Returned[W]]: ...
+
+
 @overload
 def consumer(
-    topic: Topic[E] | tuple[Topic[E], ...], *, start: Start, batch: None = None, **options: Unpack[Options]
+    topic: Topic[E] | tuple[Topic[E], ...],
+    *,
+    start: Start,
+    batch: None = None,
+    to: None = None,
+    delivery: Literal["at_most_once", "at_least_once"] = ...,
+    **options: Unpack[Options],
 ) -> _Each[E]: ...
 @overload
 def consumer(
-    topic: Topic[E] | tuple[Topic[E], ...], *, start: Start, batch: Batch, **options: Unpack[Options]
+    topic: Topic[E] | tuple[Topic[E], ...],
+    *,
+    start: Start,
+    batch: Batch,
+    to: None = None,
+    delivery: Literal["at_most_once", "at_least_once"] = ...,
+    **options: Unpack[Options],
 ) -> _Several[E]: ...
-def consumer(topic: Any, *, start: Start, batch: Batch | None = None, **options: Unpack[Options]) -> Any:
+@overload
+def consumer(
+    topic: Topic[E] | tuple[Topic[E], ...],
+    *,
+    start: Start,
+    batch: None = None,
+    to: Topic[W],
+    delivery: Literal["exactly_once"],
+    **options: Unpack[Options],
+) -> _Mapped[E, W]: ...
+def consumer(
+    topic: Any,
+    *,
+    start: Start,
+    batch: Batch | None = None,
+    to: Topic[Any] | None = None,
+    delivery: Delivery = "at_least_once",
+    **options: Unpack[Options],
+) -> Any:
     """Declare a function as a consumer of a topic: it is called for each record, or for batches with `batch=`.
+
+    With `to=`, the events that it returns are written to that topic, exactly once.
 
     `start` is where it begins without a position of its own: "beginning", "now", or a datetime. It has no default: one
     choice would skip records silently, the other would repeat a fortnight of effects.
@@ -115,7 +172,7 @@ def consumer(topic: Any, *, start: Start, batch: Batch | None = None, **options:
     def decorate(function: Callable[..., Any]) -> Consumer[..., Any]:
         name = check_view_name(options.get("name") or function.__name__, source)
         check_topics(name, topics, source)
-        delivery = _one_of(name, "delivery", options.get("delivery", "at_least_once"), get_args(Delivery), source)
+        _check_delivery(name, delivery, to, batch, source)
         retry = _retry(name, delivery, options.get("retry"), source)
         declared = Consumer(
             name=name,
@@ -126,6 +183,7 @@ def consumer(topic: Any, *, start: Start, batch: Batch | None = None, **options:
             order=_order(name, options.get("order"), batch, source),
             parallel=_between(name, "parallel", options.get("parallel", 1), _MOST_PARALLEL, source),
             batch=batch,
+            to=to,
             retry=retry,
             failure=_one_of(name, "failure", options.get("failure", "dead"), get_args(Failure), source),
             most_dead=options.get("most_dead") or MostDead(),
@@ -171,18 +229,33 @@ def _checked_start(name: str, start: Any, source: SourceLine) -> Start:
     )
 
 
+def _check_delivery(name: str, delivery: Delivery, to: Any, batch: Batch | None, source: SourceLine) -> None:
+    _one_of(name, "delivery", delivery, get_args(Delivery), source)
+    if delivery == "exactly_once" and to is None:
+        raise DeclarationError(
+            "exactly-once-nowhere",
+            f"{name} asks for delivery exactly once, and writes to no topic",
+            why="its function may do anything, and a crash between what it did and the commit of its position cannot "
+            "be undone; only what it writes to Kafka can be one with its position",
+            fix='name the topic of the events that it returns: to=…; or declare delivery="at_least_once", and give '
+            "record.id to the other side as idempotency key",
+            source=source,
+        )
+    if to is None:
+        return
+    if not isinstance(to, Topic) or to.external or delivery != "exactly_once" or batch is not None:
+        raise DeclarationError(
+            "consumer-to",
+            f"{name} writes to {to.name if isinstance(to, Topic) else to!r}",
+            why="returned events go to a topic of this project, exactly once, each with its own record",
+            fix='write to=TOPIC, delivery="exactly_once", and leave batch= out',
+            source=source,
+        )
+
+
 def _one_of(name: str, option: str, value: Any, known: tuple[Any, ...], source: SourceLine) -> Any:
     if value in known:
         return value
-    if option == "delivery" and value == "exactly_once":
-        raise DeclarationError(
-            "exactly-once-nowhere",
-            f"{name} asks for delivery exactly once",
-            why="its function may do anything, and a crash between what it did and the commit of its position cannot "
-            "be undone",
-            fix='declare delivery="at_least_once", and give record.id to the other side as idempotency key',
-            source=source,
-        )
     raise DeclarationError(
         "consumer-option",
         f"{name} has {option}={value!r}",
@@ -218,7 +291,7 @@ def _order(name: str, order: Order | None, batch: Batch | None, source: SourceLi
 
 
 def _retry(name: str, delivery: Delivery, retry: Retry | None, source: SourceLine) -> Retry:
-    if delivery == "at_least_once":
+    if delivery != "at_most_once":
         return retry or Retry()
     if retry is not None and retry.attempts > 1:
         raise DeclarationError(

@@ -9,7 +9,7 @@ from leftfold.declare.sinks import Promise
 from leftfold.errors import DeclarationError, SourceLine, caller
 from leftfold.fold.durations import SECOND, Duration, micros
 
-Delivery = Literal["at_most_once", "at_least_once"]
+Delivery = Literal["at_most_once", "at_least_once", "exactly_once"]
 Order = Literal["key", "partition", "none"]
 Failure = Literal["dead", "stop"]
 
@@ -30,6 +30,15 @@ PROMISES: dict[Delivery, Promise] = {
             "after a crash the handler is called again for records that it has handled: at most those since the last "
             "commit, and those in flight",
             "what the handler does elsewhere happens once only if the other side takes record.id as idempotency key",
+        ),
+    ),
+    "exactly_once": Promise(
+        guarantee="each record has one effect: its returned events, its dead letter and its position are one",
+        mechanism="one Kafka transaction for a slice of records; a process that was overtaken is fenced by the epoch "
+        "that its group had when it took the slice",
+        conditions=(
+            "readers of what it writes are read-committed (isolation.level=read_committed)",
+            "what the handler does elsewhere is at least once",
         ),
     ),
 }

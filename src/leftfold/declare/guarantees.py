@@ -1,4 +1,4 @@
-"""The guarantees of each store of each view after any crash, with their conditions, as the sinks state them."""
+"""The guarantees of each store of each view, and of each consumer, after any crash, with their conditions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from leftfold.declare.catalog import Catalog, DeclaredView
+from leftfold.declare.delivery import PROMISES
 from leftfold.declare.sinks import Promise
 
 
@@ -21,6 +22,20 @@ def guarantees(catalog: Catalog) -> Iterator[Guarantee]:
     for view in catalog.views.values():
         for sink in view.sinks:
             yield Guarantee(view.name, sink.name, sink.promise, (*sink.promise.conditions, *_of_topics(view)))
+
+
+@dataclass(frozen=True)
+class ConsumerGuarantee:
+    consumer: str
+    promise: Promise
+    conditions: tuple[str, ...]
+    members: int  # the most members that have a partition each
+
+
+def consumer_guarantees(catalog: Catalog) -> Iterator[ConsumerGuarantee]:
+    for consumer in catalog.consumers.values():
+        promise, members = PROMISES[consumer.delivery], sum(topic.partitions for topic in consumer.topics)
+        yield ConsumerGuarantee(consumer.name, promise, promise.conditions, members)
 
 
 def _of_topics(view: DeclaredView) -> Iterator[str]:

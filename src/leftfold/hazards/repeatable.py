@@ -76,7 +76,7 @@ def _place(node: ast.expr) -> tuple[int, int]:
 
 
 def _around(function: types.FunctionType) -> dict[str, Any]:
-    """The values of names that the function takes from outside, without its own variables."""
+    """The values of the global names and closures that a function uses; its own variables are left out."""
     own = {*function.__code__.co_varnames, *function.__code__.co_cellvars}
     outer = {**function.__globals__, **inspect.getclosurevars(function).nonlocals}
     return {name: value for name, value in outer.items() if name not in own}

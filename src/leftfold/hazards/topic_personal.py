@@ -161,7 +161,7 @@ def _beside(facts: Facts, topic: Topic[Any], fields: Fields) -> Iterator[Hazard]
 
 
 def _redriven(facts: Facts, topic: Topic[Any], seen: ObservedTopic, fields: Fields) -> Iterator[Hazard]:
-    """Report re-driven records. A tile is recomputed only while the log has all of it; then nothing needs them."""
+    """Report re-driven records that are kept after the log has lost the rest of their tiles: nothing needs them."""
     held = [
         {"topic": seen.name, "partition": place, "offset": partition.end}
         for place, partition in enumerate(seen.spread)

@@ -14,13 +14,14 @@ import re
 import struct
 from collections.abc import Callable, Container, Sequence
 from datetime import datetime
-from functools import cache, partial
+from functools import partial
 from typing import Any, Literal
 
 from fastavro import parse_schema, schemaless_reader
 from fastavro.read import SchemaResolutionError
 from fastavro.schema import SchemaParseException
 
+from leftfold import clock
 from leftfold.declare import reasons
 from leftfold.declare.event import Event, EventField, fields_of
 from leftfold.declare.framing import HEADER_BYTES
@@ -39,6 +40,8 @@ UNREADABLE = (
     *(SchemaResolutionError, SchemaParseException),
 )
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)  # as Spark reads it
+_ASK_AGAIN_S = 30.0
+_MOST_UNKNOWN = 10_000
 _SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}  # in bytes
 
 
@@ -80,12 +83,29 @@ def avro_reader(
     """
     reader = parse_schema(_plain(json.loads(avro_schema(event, only=only))))
 
-    @cache
-    def written_by(schema_id: int) -> tuple[Any, Callable[[bytes], None]] | None:
-        """Return a writer's parsed schema, and the check of its unions. Both are made once, not for every record."""
-        text = schemas(schema_id)
-        schema = None if text is None else _named(_plain(json.loads(text)), event.__name__)
-        return None if schema is None else (parse_schema(schema), _choice_check(schema))
+    layout = _layout(_plain(json.loads(avro_schema(event, only=only))))
+    writers: dict[int, _Writer] = {}
+    unknown: dict[int, float] = {}  # ids that the registry did not know, and when it was asked
+
+    def written_by(schema_id: int) -> _Writer | None:
+        """Return what is known of a writer's schema. It is made once, not for every record.
+
+        An id that the registry does not know is asked for again after a while: a process may run for months.
+        """
+        if (writer := writers.get(schema_id)) is not None:
+            return writer
+        if clock.monotonic() - unknown.get(schema_id, float("-inf")) < _ASK_AGAIN_S:
+            return None
+        if (text := schemas(schema_id)) is None:
+            if len(unknown) >= _MOST_UNKNOWN:
+                unknown.clear()
+            unknown[schema_id] = clock.monotonic()
+            return None
+        schema = _named(_plain(json.loads(text)), event.__name__)
+        # Without a reader's schema, fastavro resolves nothing, which takes a third less time.
+        resolved = None if _layout(schema) == layout else reader
+        writers[schema_id] = parse_schema(schema), resolved, _choice_check(schema)
+        return writers[schema_id]
 
     def read(value: bytes) -> dict[str, Any] | str:
         if (schema_id := schema_id_of(value)) is None:
@@ -94,14 +114,25 @@ def avro_reader(
         try:
             if (writer := written_by(schema_id)) is None:
                 return reasons.with_number(reasons.UNREGISTERED, schema_id)
-            parsed, check = writer
-            record: Any = schemaless_reader(io.BytesIO(body), parsed, reader, handle_unicode_errors=bad_text)
+            parsed, resolved, check = writer
+            record: Any = schemaless_reader(io.BytesIO(body), parsed, resolved, handle_unicode_errors=bad_text)
             check(body)
         except UNREADABLE:
             return reasons.with_number(reasons.UNREADABLE_AVRO, schema_id)
         return record if type(record) is dict else dict(record)
 
     return read
+
+
+# A writer's parsed schema, the reader's if it must be resolved to that, and the check of the writer's unions.
+_Writer = tuple[Any, Any, Callable[[bytes], None]]
+
+
+def _layout(schema: Any) -> list[tuple[str, Any]] | None:
+    """Return names and types of a record's fields, in their order; None for any other schema."""
+    if not isinstance(schema, dict) or schema.get("type") != "record":
+        return None
+    return [(field["name"], field["type"]) for field in schema["fields"]]
 
 
 def _named(schema: Any, name: str) -> Any:

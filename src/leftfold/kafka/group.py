@@ -16,6 +16,8 @@ from leftfold.settings import Kafka
 
 SETTINGS: dict[str, Any] = {
     "group.protocol": "consumer",  # KIP-848
+    # A member gets the same partitions of each topic, so a key and its re-driven records are in one process.
+    "group.remote.assignor": "range",
     "enable.auto.commit": False,  # a position is committed when its records are settled, not when a timer fires
     "enable.auto.offset.store": False,
     "auto.offset.reset": "error",  # a position that the log does not have is reported, never replaced
@@ -94,7 +96,7 @@ class Member:
         self._trouble: Exception | None = None  # raised in a callback; raised again by `poll`
         self._fatal: KafkaError | None = None
         self._away_since: float | None = None  # since when no broker answers
-        self._committing = False
+        self._committing = self._closing = False
         self._starts: dict[LogPartition, int] = {}  # partitions that were assigned during the present call
         self._client = Consumer(
             {
@@ -195,6 +197,10 @@ class Member:
             if a.offset != OFFSET_INVALID
         }
 
+    def metadata(self) -> Any:
+        """The identity of this member at the moment, with its epoch: for a transaction that commits its positions."""
+        return self._client.consumer_group_metadata()
+
     def commit(self, positions: Mapping[LogPartition, Position], patience_s: float = 0.0) -> bool:
         """Commit positions, and wait. Returns False if it may not have taken effect, or another member owns them now.
 
@@ -243,6 +249,7 @@ class Member:
 
     def close(self) -> None:
         """Leave the group. Partitions that are still assigned are revoked first."""
+        self._closing = True
         self._client.close()
         if self._trouble is not None:
             raise self._trouble
@@ -250,6 +257,8 @@ class Member:
     # Callbacks -------------------------------------------------------------------------------------------------------
 
     def _on_assign(self, client: Consumer, places: list[TopicPartition]) -> None:
+        if self._closing:
+            return  # a member that is about to leave may still be given partitions; questions would not be answered now
         parts = [LogPartition(p.topic, p.partition) for p in places]
         try:
             starts = self._events.assigned(parts)

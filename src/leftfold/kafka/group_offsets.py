@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 
+from leftfold import clock
 from leftfold.errors import LogError
-from leftfold.kafka.admin import TIMEOUT_S, Admin
+from leftfold.kafka.admin import MOVING, TIMEOUT_S, Admin
 from leftfold.kafka.failures import failed
 from leftfold.kafka.group import LogPartition, Position, places_of
 from leftfold.settings import Kafka
@@ -22,7 +25,7 @@ def group_offsets(
     """Return the committed positions of a group in those partitions where it has one."""
     asked = [ConsumerGroupTopicPartitions(group, [TopicPartition(*part) for part in parts])]
     try:
-        answer = admin.client.list_consumer_group_offsets(asked, request_timeout=TIMEOUT_S)[group].result()
+        answer = _answered(lambda: admin.client.list_consumer_group_offsets(asked, request_timeout=TIMEOUT_S)[group])
     except KafkaException as error:
         if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
             return {}
@@ -42,12 +45,24 @@ def set_group_offsets(kafka: Kafka, admin: Admin, group: str, positions: Mapping
     """Set the committed positions of a group that has no members."""
     asked = [ConsumerGroupTopicPartitions(group, places_of(positions))]
     try:
-        answer = admin.client.alter_consumer_group_offsets(asked, request_timeout=TIMEOUT_S)[group].result()
+        answer = _answered(lambda: admin.client.alter_consumer_group_offsets(asked, request_timeout=TIMEOUT_S)[group])
     except KafkaException as error:
         raise _refused(kafka, group, error.args[0]) from error
     for place in answer.topic_partitions or []:
         if place.error is not None:
             raise _refused(kafka, group, place.error)
+
+
+def _answered(ask: Callable[[], Any]) -> Any:
+    """Return a broker's answer. The admin client does not wait for a group's coordinator, so this asks again."""
+    deadline = clock.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            return ask().result()
+        except KafkaException as error:
+            if error.args[0].code() not in MOVING or clock.monotonic() > deadline:
+                raise
+        time.sleep(0.1)
 
 
 def _refused(kafka: Kafka, group: str, error: KafkaError) -> LogError:

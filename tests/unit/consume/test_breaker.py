@@ -33,6 +33,20 @@ def test_an_outage_opens_it_and_gives_nothing_up() -> None:
     assert not breaker.is_open
 
 
+def test_without_a_record_to_try_it_opens_again_at_the_first_failure() -> None:
+    breaker = Breaker()
+    for second in range(20):
+        breaker.failed(f"key {second}", 0.0)
+    breaker.let_through()
+    assert not breaker.is_open
+    breaker.failed("key 99", 10.0)
+    assert breaker.is_open
+    assert breaker.next_try == 10 + 2
+    breaker.succeeded(20.0)
+    breaker.failed("key 1", 21.0)
+    assert not breaker.is_open
+
+
 def test_with_few_records_an_outage_writes_no_dead_letter_either() -> None:
     """Two keys fail and nothing succeeds: neither is known to be at fault by itself."""
     breaker = Breaker()

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from datetime import UTC, datetime
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -85,3 +90,24 @@ def test_a_trusted_event_is_like_a_validated_one() -> None:
     assert made.model_copy(update={"number": 5}).number == 5
     with pytest.raises(ValueError, match="frozen"):
         made.number = 5  # type: ignore[misc] # what is tested
+
+
+def test_the_example_of_the_guide(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Click(lf.Event):
+        user_id: str
+        at: datetime
+
+    streams = ModuleType("streams")
+    vars(streams).update(Click=Click, clicks=lf.Topic("clicks", Click, key=Click.user_id, time=Click.at))
+    monkeypatch.setitem(sys.modules, "streams", streams)
+    guide = Path(__file__).parents[3] / "docs" / "guide" / "delivery.md"
+    (example,) = re.findall(r"^```python\n(.*?)^```", guide.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    called: list[Any] = []
+    names: dict[str, Any] = {"post": lambda *args, **options: called.append(options), "redraw": called.append}
+    exec(compile(example, str(guide), "exec"), names)  # our own page
+    click = Click(user_id="u1", at=NOON)
+    names["notify"](click, lf.Record.fake("clicks", 0, 7))
+    names["draw"]([click])
+    assert called[0]["headers"] == {"Idempotency-Key": "clicks/0/7"}
+    assert called[1] == [click]
+    assert (names["notify"].delivery, names["draw"].delivery) == ("at_least_once", "at_most_once")

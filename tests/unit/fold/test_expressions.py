@@ -270,3 +270,13 @@ def test_key_text() -> None:
     assert entity_text(["u:1"]) == "u:1"
     assert entity_text(["é", 7]) == "2:é1:7"
     assert entity_text(["a:b", "c"]) != entity_text(["a", "b:c"])
+
+
+@given(st.integers(-(10**16), 10**17))
+def test_microseconds_as_datetime_are_exact(value: int) -> None:
+    assert from_micros(value) == datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=value)
+
+
+@given(st.integers(2**32 * 10**6 - 10**9, 2**32 * 10**6 + 10**9))
+def test_microseconds_as_datetime_are_exact_where_the_way_changes(value: int) -> None:
+    assert to_micros(from_micros(value)) == value

@@ -1,0 +1,286 @@
+"""A consumer against bare confluent-kafka with fastavro: a handler that does nothing, batches, and 5 ms of waiting.
+
+Ours also judges each record, makes an event of it, keeps the order of keys, and commits what is settled. Both sides
+join a group by the same protocol and commit every second. The first two cases are judged by the CPU time of this
+process, because brokers run on the same cores; the third by the time that it took, because it waits.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import json
+import statistics
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+import fastavro
+from confluent_kafka import Consumer, Producer
+
+import leftfold
+from bench.engines import project
+from bench.pairs import Case, interleave, note
+from leftfold.declare.framing import HEADER_BYTES
+from leftfold.declare.schema import avro_schema
+from leftfold.declare.synthetic import synthetic
+
+RECORDS = 200_000
+WAITING = 20_000  # records of the third case
+LANES = 32
+WAIT_S = 0.005
+GOALS = {"nothing": 0.7, "batches": 0.9, "waiting": 0.9, "bad_vs_clean": 0.95, "to_topic": 0.85}
+STREAMS = """\
+import time
+from datetime import datetime
+
+import leftfold as lf
+
+
+class Click(lf.Event):
+    user_id: str
+    item_id: str
+    price: float
+    at: datetime
+
+
+clicks = lf.Topic("clicks", Click, key=Click.user_id, time=Click.at, partitions=6)
+some = lf.Topic("some", Click, key=Click.user_id, time=Click.at, partitions=6)
+bare_copies = lf.Topic("bare_copies", Click, key=Click.user_id, time=Click.at, partitions=6)
+bad = lf.Topic("bad", Click, key=Click.user_id, time=Click.at, partitions=6)
+copies = lf.Topic("copies", Click, key=Click.user_id, time=Click.at, partitions=6)
+seen = []
+
+
+@lf.consumer(clicks, start="beginning")
+def nothing(click: Click) -> None:
+    pass
+
+
+@lf.consumer(clicks, start="beginning", batch=lf.Batch(500))
+def batches(clicks: list[Click]) -> None:
+    pass
+
+
+@lf.consumer(some, start="beginning", parallel=32)
+def waiting(click: Click) -> None:
+    time.sleep(0.005)
+
+
+@lf.consumer(clicks, start="beginning", delivery="exactly_once", to=copies)
+def to_topic(click: Click) -> Click:
+    return click
+
+
+@lf.consumer(clicks, start="beginning")
+def clean(click: Click) -> None:
+    if int(click.price * 100) % 100 == 107:
+        raise ValueError("never")
+
+
+@lf.consumer(bad, start="beginning", retry=lf.Retry(attempts=2, first="10ms"), most_dead=lf.MostDead(share=0.1))
+def some_fail(click: Click) -> None:
+    if int(click.price * 100) % 100 == 7:
+        raise ValueError("for ever")
+
+
+@lf.consumer(clicks, start="beginning")
+def compared(click: Click, record: lf.Record) -> None:
+    seen.append((record.id, click.user_id, click.item_id, click.price, click.at))
+"""
+
+
+def measure(pairs: int) -> dict[str, Case]:
+    with tempfile.TemporaryDirectory(prefix="leftfold-bench-") as directory, project(Path(directory), STREAMS) as app:
+        app.send("clicks", synthetic(app.catalog.topic("clicks"), RECORDS, seed=1))
+        app.send("some", synthetic(app.catalog.topic("some"), WAITING, seed=2))
+        _compare(app)
+        return {
+            "bad_vs_clean": _bad(app, pairs),
+            "nothing": _case(app, "nothing", "clicks", RECORDS, pairs, _bare, time.process_time),
+            "batches": _case(app, "batches", "clicks", RECORDS, pairs, _bare, time.process_time),
+            "to_topic": _case(app, "to_topic", "clicks", RECORDS, pairs, _bare_transactions, time.process_time),
+            "waiting": _case(app, "waiting", "some", WAITING, pairs, _bare_pool, time.monotonic),
+        }
+
+
+Bare = Callable[[leftfold.App, str, int], int]
+
+
+def _case(
+    app: leftfold.App, name: str, topic: str, records: int, pairs: int, bare: Bare, clock: Callable[[], float]
+) -> Case:
+    seconds: dict[str, list[float]] = {"ours": [], "bare": []}
+
+    def timed(side: str, run: Callable[[], int]) -> float:
+        gc.collect()
+        before = clock()
+        assert run() == records
+        seconds[side].append(clock() - before)
+        return seconds[side][-1]
+
+    def ours() -> int:
+        return _consumed(app, name)
+
+    _consumed(app, name)  # a run to warm up, and to give the group a position
+    ratios = interleave(
+        name, pairs, lambda: timed("ours", ours), lambda: timed("bare", lambda: bare(app, topic, records))
+    )
+    figures = {f"{n}_us_per_record": round(statistics.median(s) / records * 1e6, 2) for n, s in seconds.items()}
+    note(f"{name}: {figures}")
+    return Case(ratios, GOALS[name], outputs_equal=True, figures=figures)
+
+
+def _bad(app: leftfold.App, pairs: int) -> Case:
+    """Compare 1 % undecodable records and 1 % that fail for ever with the same records without these."""
+    events = list(synthetic(app.catalog.topic("bad"), RECORDS, seed=1))
+    garbage = RECORDS // 100
+    producer = Producer({"bootstrap.servers": app.kafka.bootstrap, "partitioner": "murmur2_random"})
+    for start in range(0, RECORDS, 2_000):
+        app.send("bad", events[start : start + 2_000])
+        for number in range(garbage * 2_000 // RECORDS):
+            producer.produce("bad", b"no event", f"k{start + number}")
+        producer.flush(30)
+    failing = sum(int(dict(event)["price"] * 100) % 100 == 7 for event in events)
+    seconds: dict[str, list[float]] = {"clean": [], "bad": []}
+
+    def timed(side: str, name: str, handled: int) -> float:
+        before = time.monotonic()
+        assert _consumed(app, name) == handled
+        seconds[side].append(time.monotonic() - before)
+        return seconds[side][-1]
+
+    ratios = interleave(
+        "bad_vs_clean",
+        pairs,
+        lambda: timed("bad", "some_fail", RECORDS - failing),
+        lambda: timed("clean", "clean", RECORDS),
+    )
+    dead = len(app.dead("some_fail").letters())
+    note(f"bad_vs_clean: {dead:,} dead letters, {garbage:,} undecodable and {failing:,} failing records")
+    figures = {f"{side}_s": round(statistics.median(s), 2) for side, s in seconds.items()}
+    return Case(ratios, GOALS["bad_vs_clean"], outputs_equal=dead == garbage + failing, figures=figures)
+
+
+def _consumed(app: leftfold.App, name: str) -> int:
+    """Run a consumer from the beginning of its topic, and return how many records it has handled."""
+    position = app.position(name)
+    if any(p.position for p in position.show()):
+        position.set(position.moves("beginning"))
+    (ended,) = app.consume(name, until_caught_up=True)
+    if ended.error is not None:
+        raise ended.error
+    return ended.handled
+
+
+def _compare(app: leftfold.App) -> None:
+    """Check that both sides read the same."""
+    _consumed(app, "compared")
+    seen = app.catalog.consumer("compared").function.__globals__["seen"]
+    bare: list[Any] = []
+
+    def note_it(message: Any, record: Any) -> None:
+        bare.append((f"clicks/{message.partition()}/{message.offset()}", *record.values()))
+
+    _bare(app, "clicks", RECORDS, note_it)
+    assert sorted(seen) == sorted(bare), "both sides must read the same"
+    seen.clear()
+
+
+def _member(app: leftfold.App, topic: str) -> Consumer:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": app.kafka.bootstrap,
+            "group.id": f"bare-{uuid.uuid4().hex}",
+            "group.protocol": "consumer",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "fetch.wait.max.ms": 100,
+        }
+    )
+    consumer.subscribe([topic])
+    return consumer
+
+
+def _bare(
+    app: leftfold.App, topic: str, records: int, handler: Callable[[Any, Any], None] = lambda _message, _record: None
+) -> int:
+    schema = fastavro.parse_schema(json.loads(avro_schema(app.catalog.topic(topic).event)))
+    consumer, read, committed = _member(app, topic), 0, time.monotonic()
+    while read < records:
+        messages = consumer.consume(500, timeout=0.1)
+        for message in messages:
+            assert message.error() is None, message.error()
+            value: Any = message.value()
+            handler(message, fastavro.schemaless_reader(io.BytesIO(value[HEADER_BYTES:]), schema, None))
+        read += len(messages)
+        if time.monotonic() - committed > 1:
+            consumer.commit(asynchronous=True)
+            committed = time.monotonic()
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    return read
+
+
+def _bare_transactions(app: leftfold.App, topic: str, records: int) -> int:
+    """Copy records to another topic in transactions of 1,000, decoded and encoded again."""
+    schema = fastavro.parse_schema(json.loads(avro_schema(app.catalog.topic(topic).event)))
+    consumer, read = _member(app, topic), 0
+    producer = Producer(
+        {
+            "bootstrap.servers": app.kafka.bootstrap,
+            "transactional.id": f"bare-{uuid.uuid4().hex}",
+            "partitioner": "murmur2_random",
+            "compression.type": "lz4",
+            "linger.ms": 5,
+            "retry.backoff.ms": 20,
+        }
+    )
+    producer.init_transactions()
+    while read < records:
+        messages = consumer.consume(1_000, timeout=0.1)
+        if not messages:
+            continue
+        producer.begin_transaction()
+        for message in messages:
+            assert message.error() is None, message.error()
+            value: Any = message.value()
+            record: Any = fastavro.schemaless_reader(io.BytesIO(value[HEADER_BYTES:]), schema, None)
+            buffer = io.BytesIO()
+            fastavro.schemaless_writer(buffer, schema, record)
+            producer.produce("bare_copies", value[:HEADER_BYTES] + buffer.getvalue(), message.key())
+        producer.send_offsets_to_transaction(
+            consumer.position(consumer.assignment()), consumer.consumer_group_metadata()
+        )
+        producer.commit_transaction()
+        read += len(messages)
+    consumer.close()
+    return read
+
+
+def _bare_pool(app: leftfold.App, topic: str, records: int) -> int:
+    """The same with a pool of threads that keeps no order, and commits what it has fetched."""
+    schema = fastavro.parse_schema(json.loads(avro_schema(app.catalog.topic(topic).event)))
+    consumer, committed = _member(app, topic), time.monotonic()
+    done: list[Future[None]] = []
+    with ThreadPoolExecutor(LANES) as pool:
+        while len(done) < records:
+            for message in consumer.consume(500, timeout=0.1):
+                assert message.error() is None, message.error()
+                value: Any = message.value()
+                fastavro.schemaless_reader(io.BytesIO(value[HEADER_BYTES:]), schema, None)
+                done.append(pool.submit(time.sleep, WAIT_S))
+            while sum(not one.done() for one in done[-2_000:]) > 1_000:
+                time.sleep(WAIT_S)
+            if time.monotonic() - committed > 1:
+                consumer.commit(asynchronous=True)
+                committed = time.monotonic()
+        wait(done)
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    return len(done)

@@ -1,0 +1,274 @@
+"""What each delivery loses and doubles when a member dies, step by step, on real brokers.
+
+Each step: three members read one topic; one of them dies there, and is started again. `make deliveries` has 20 deaths
+at each step, and 200,000 records; here some steps have one death.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # its stubs forget to re-export these
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
+
+import leftfold
+from leftfold.kafka.decode import avro_decoder
+from tests.engine import consumers, projects
+from tests.engine.conftest import Cluster
+from tests.engine.dying_consumer import DIED, STEPS
+
+FULL = bool(os.environ.get("LEFTFOLD_DELIVERIES"))
+DEATHS = 20 if FULL else 1
+RECORDS = 200_000 // (9 * 20) if FULL else 400  # for each death
+ZOMBIES = 50 if FULL else 1
+IN_CI = {
+    "at_most_once": ("position committed", "handler done"),
+    "at_least_once": ("handler half done", "handler done", "commit sent"),
+    "exactly_once": ("settled", "records written", "commit sent"),
+}
+SEED = 20261117
+IN_FLIGHT = 300
+UNCOMMITTED = 1_000  # records between two commits, at most
+MEMBERS = 3
+
+HANDLERS = """
+import os
+out = os.open(os.environ["NOTES"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+
+def at_step(name: str) -> None:
+    pass
+
+
+@lf.consumer(
+    orders, start="beginning", delivery="{delivery}", in_flight={in_flight},
+    most_dead=lf.MostDead(share=1.0, run=10_000), {options}
+)
+def effect(order: Order):
+    at_step("handler half done")
+    if order.number % 97 == 0:
+        raise lf.Unprocessable(f"{{order.number}} is a multiple of 97")
+    {effect}
+    at_step("handler done")
+    return {returned}
+"""
+EFFECT = 'os.write(out, b"%d\\n" % order.number)  # one write: it is there as a whole, or not at all'
+BILLS = """
+
+class Bill(lf.Event):
+    number: int
+    customer: str
+    at: datetime
+
+
+bills = lf.Topic("bills", Bill, key=Bill.customer, time=Bill.at, partitions=6)
+"""
+
+pytestmark = pytest.mark.timeout(7_200 if FULL else 600)
+
+
+class Group:
+    """Members of one consumer group, each a process."""
+
+    def __init__(self, cluster: Cluster, root: Path, delivery: str) -> None:
+        self.delivery = delivery
+        once = delivery == "exactly_once"
+        declared = (BILLS if once else "") + HANDLERS.format(
+            delivery=delivery,
+            in_flight=IN_FLIGHT,
+            options="to=bills" if once else "",
+            effect="pass" if once else EFFECT,
+            returned="Bill(number=order.number, customer=order.customer, at=order.at)" if once else "None",
+        )
+        self._bills: Counter[int] = Counter()
+        self._reader: Consumer | None = None  # of the bills
+        self._decode: Any = None
+        self.notes = root / "notes"
+        os.environ["NOTES"] = str(self.notes)
+        self.app = consumers.make(root / "project", cluster.endpoints, f"d{uuid.uuid4().hex[:8]}", declared)
+        self._errors = (root / "errors").open("ab")
+        self._shorten_sessions()
+
+    def _shorten_sessions(self) -> None:
+        """Set the session of this group to a second, so that the partitions of a dead member move soon."""
+        (group,) = {leftfold.settings.group_id(self.app.profile.namespace, "effect")}
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+            for name, value in (("consumer.session.timeout.ms", "1000"), ("consumer.heartbeat.interval.ms", "300"))
+        ]
+        resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=entries)
+        self.app.log[0].each(self.app.log[0].client.incremental_alter_configs([resource]))
+
+    @contextmanager
+    def member(self, step: str = "", count: int = 1) -> Iterator[subprocess.Popen[bytes]]:
+        command = [
+            consumers.PYTHON,
+            "-m",
+            "tests.engine.dying_consumer",
+            str(self.app.root),
+            step,
+            str(count),
+            "effect",
+        ]
+        process = subprocess.Popen(command, stderr=self._errors, stdout=self._errors, cwd=Path(__file__).parents[2])
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+    def handled(self) -> Counter[int]:
+        """How often each order has had its effect: a line in a file, or a bill that read-committed readers see."""
+        if self.delivery != "exactly_once":
+            return consumers.noted(self.notes)
+        if self._reader is None:
+            name = self.app.profile.topic_name("bills")
+            settings = {
+                "group.id": "none",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "log_level": 0,
+            }
+            self._reader = Consumer({"bootstrap.servers": self.app.kafka.bootstrap, **settings})
+            self._reader.assign([TopicPartition(name, p, 0) for p in range(6)])
+        schema, decode = self.app.log[1].schema, self._decode
+        while messages := self._reader.consume(1_000, timeout=0.3):
+            for message in messages:
+                assert message.error() is None, message.error()
+                decode = decode or avro_decoder(self.app.catalog.topic("bills").event, {"number"}, schema)
+                fields = decode(message.value())
+                assert fields is not None
+                self._bills[fields["number"]] += 1
+        self._decode = decode
+        return self._bills.copy()
+
+    def dead(self) -> set[int]:
+        """The numbers of the orders that are dead letters, by the reasons that the handler gave."""
+        return {int(letter.reason.split()[1]) for letter in self.app.dead("effect").letters()}
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+
+    def lag(self) -> int:
+        return sum(p.lag or 0 if p.position is not None else p.end for p in self.app.position("effect").show())
+
+    def await_caught_up(self) -> None:
+        projects.await_true(lambda: self.lag() == 0, timeout=180, what="the group to catch up")
+
+
+@pytest.fixture(params=["at_most_once", "at_least_once", "exactly_once"])
+def group(cluster: Cluster, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Group]:
+    made = Group(cluster, tmp_path, request.param)
+    yield made
+    made.close()
+
+
+def test_a_death_at_each_step(group: Group, capsys: pytest.CaptureFixture[str]) -> None:
+    rnd = random.Random(SEED)
+    at_most_once, at_least_once = group.delivery == "at_most_once", group.delivery == "at_least_once"
+    steps = [step for step, deliveries in STEPS.items() if group.delivery in deliveries]
+    if not FULL:
+        steps = [step for step in steps if step in IN_CI[group.delivery]]
+    table: dict[str, tuple[int, int, int]] = {}
+    sent = 0
+    for step in steps:
+        lost = doubled = died = 0
+        for _ in range(DEATHS):
+            before, first, dead = group.handled(), sent, group.dead()
+            sent += RECORDS
+            with ExitStack() as members:
+                others = [members.enter_context(group.member()) for _ in range(MEMBERS - 1)]
+                victim = members.enter_context(group.member(step, count_at(step, rnd)))
+                for start in range(first, sent, 100):
+                    consumers.send(group.app, range(start, min(start + 100, sent)))
+                while (
+                    victim.poll() is None and sent - first < 10 * RECORDS
+                ):  # more records, until it has come to its step
+                    consumers.send(group.app, range(sent, sent + 50))
+                    sent += 50
+                died += victim.wait(60) == DIED
+                members.enter_context(group.member())
+                group.await_caught_up()
+                for other in others:
+                    other.send_signal(signal.SIGTERM)
+            if group.delivery == "exactly_once":
+                await_visible(group, range(first, sent), dead)
+            after = group.handled()
+            after.subtract(before)
+            buried = group.dead() - dead
+            lost += sum(after[number] == 0 and number not in buried for number in range(first, sent))
+            doubled += sum(max(0, after[number] - 1) for number in range(first, sent))
+        table[step] = died, lost, doubled
+        with capsys.disabled():
+            print(f"\n{group.delivery}, {step}: {died} deaths, {lost} lost, {doubled} doubled", end="", flush=True)
+        assert died == DEATHS, f"only {died} of {DEATHS} members died after: {step}"
+        assert doubled <= (died * (UNCOMMITTED + IN_FLIGHT) if at_least_once else 0), step
+        assert lost <= (died * IN_FLIGHT if at_most_once else 0), step
+    # Else the deaths did not happen where they should.
+    assert (sum(lost for _, lost, _ in table.values()) > 0) == at_most_once
+    assert (sum(doubled for _, _, doubled in table.values()) > 0) == at_least_once
+
+
+def count_at(step: str, rnd: random.Random) -> int:
+    """How often the step is passed before the death: steps of single records more often than those of slices."""
+    if step == "dead letter acknowledged":
+        return 1
+    return rnd.randint(1, 60) if step.startswith("handler") else rnd.randint(1, 3)
+
+
+def await_visible(group: Group, numbers: range, dead: set[int]) -> None:
+    """Wait until read-committed readers see all effects, for longer than the open transaction of a dead process lasts.
+
+    A position is visible a moment before the records of its transaction are.
+    """
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and set(numbers) - group.handled().keys() - (group.dead() - dead):
+        time.sleep(0.2)
+
+
+def await_more(group: Group, handled: int) -> None:
+    projects.await_true(lambda: sum(group.handled().values()) > handled, timeout=60, what="a record to be handled")
+
+
+def test_a_member_that_was_overtaken(group: Group) -> None:
+    """A member is stopped for longer than its session. Woken up, it moves no position that others have moved."""
+    sent = 0
+    for _ in range(ZOMBIES):
+        before, first = group.handled(), sent
+        sent += 400
+        with group.member() as zombie, group.member():
+            consumers.send(group.app, range(first, first + 200))
+            await_more(group, sum(before.values()))
+            zombie.send_signal(signal.SIGSTOP)
+            consumers.send(group.app, range(first + 200, sent))
+            group.await_caught_up()
+            positions = {(p.topic, p.partition): p.position for p in group.app.position("effect").show()}
+            zombie.send_signal(signal.SIGCONT)
+            time.sleep(1.5)  # it finds out at its next heartbeat; that nothing happens cannot be awaited
+            now = {(p.topic, p.partition): p.position for p in group.app.position("effect").show()}
+            assert all((now[part] or 0) >= (at or 0) for part, at in positions.items()), "a position went back"
+            zombie.send_signal(signal.SIGTERM)
+            assert zombie.wait(60) == 0
+        if group.delivery == "exactly_once":
+            await_visible(group, range(first, sent), set())
+        after = group.handled()
+        after.subtract(before)
+        missing = [n for n in range(first, sent) if after[n] == 0 and n % 97]
+        assert group.delivery == "at_most_once" or missing == []
+        assert group.delivery == "at_least_once" or max(after[n] for n in range(first, sent)) <= 1

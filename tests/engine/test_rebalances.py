@@ -1,0 +1,177 @@
+"""Members of a group that come and go under load: the order of keys, duplicates, pauses, and who has work.
+
+`make rebalances` has 100 joins and leaves, and 1 to 8 processes on 6 partitions; here it is a few.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import statistics
+import threading
+import time
+import uuid
+from collections import Counter, defaultdict
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import leftfold
+from tests.engine import consumers, projects
+from tests.engine.conftest import Cluster
+
+FULL = bool(os.environ.get("LEFTFOLD_REBALANCES"))
+MOVES = 100 if FULL else 6
+RATE = 500  # records a second
+SEED = 20261117
+
+NOTES = """
+import os
+import time
+out = os.open(os.environ["NOTES"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+
+@lf.consumer(orders, start="beginning", parallel=4)
+def note(order: Order, record: lf.Record) -> None:
+    line = f"{order.number} {order.customer} {record.partition} {time.time():.3f} {os.getpid()}\\n"
+    os.write(out, line.encode())
+"""
+
+SLOW = """
+import os
+import time
+out = os.open(os.environ["NOTES"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+
+@lf.consumer(orders, start="beginning", order="partition")
+def slow(order: Order) -> None:
+    time.sleep(0.005)
+    os.write(out, b"%d\\n" % order.number)
+"""
+
+pytestmark = pytest.mark.timeout(3_600 if FULL else 600)
+
+
+def made(cluster: Cluster, root: Path, declared: str) -> leftfold.App:
+    os.environ["NOTES"] = str(root / "notes")
+    return consumers.make(root / "project", cluster.endpoints, f"r{uuid.uuid4().hex[:8]}", declared)
+
+
+def handled(app: leftfold.App) -> list[list[str]]:
+    path = app.root.parent / "notes"
+    return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+
+class Load:
+    """Sends records at a steady rate in a thread of its own."""
+
+    def __init__(self, app: leftfold.App) -> None:
+        self.sent = 0
+        self._app = app
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._send)
+        self._thread.start()
+
+    def _send(self) -> None:
+        with self._app.producer("orders") as producer:
+            while not self._stop.wait(0.1):
+                for _ in range(RATE // 10):
+                    producer.send_dict(consumers.order(self.sent, customers=500))
+                    self.sent += 1
+
+    def end(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def test_members_that_come_and_go(cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    app, rnd = made(cluster, tmp_path, NOTES), random.Random(SEED)
+    load = Load(app)
+    try:
+        with ExitStack() as processes:
+            members = [processes.enter_context(consumers.consuming(app.root)) for _ in range(2)]
+            projects.await_true(lambda: len(handled(app)) > RATE, timeout=60, what="the first records")
+            for _ in range(MOVES):
+                if len(members) < 2 or (len(members) < 5 and rnd.random() < 0.5):
+                    members.append(processes.enter_context(consumers.consuming(app.root)))
+                else:
+                    left = members.pop(rnd.randrange(len(members)))
+                    assert left.terminate() == 0, left.explain()
+                before = len(handled(app))
+                await_more(app, before + RATE)
+            load.end()
+            projects.await_true(lambda: len(handled(app)) >= load.sent, timeout=120, what="all records")
+            for member in members:
+                assert member.terminate() == 0, member.explain()
+    finally:
+        load.end()
+    notes = handled(app)
+    assert Counter(int(words[0]) for words in notes) == Counter(range(load.sent)), "0 lost, 0 doubled"
+    by_key: dict[str, list[int]] = defaultdict(list)
+    times: dict[str, list[float]] = defaultdict(list)
+    for number, customer, partition, moment, _ in notes:
+        by_key[customer].append(int(number))
+        times[partition].append(float(moment))
+    assert all(numbers == sorted(numbers) for numbers in by_key.values()), "the order of a key"
+    pauses = sorted(later - earlier for moments in times.values() for earlier, later in pairwise(sorted(moments)))
+    longest = [pause for pause in pauses if pause > 0.3]  # records of a partition come every 12 ms
+    with capsys.disabled():
+        shown = f"p50 {statistics.median(longest):.2f} s, longest {longest[-1]:.2f} s" if longest else "none"
+        print(f"\n{MOVES} joins and leaves, {load.sent:,} records; pauses of a partition over 0.3 s: {shown}")
+
+
+def await_more(app: leftfold.App, number: int) -> None:
+    projects.await_true(lambda: len(handled(app)) >= number, timeout=120, what="more records")
+
+
+def test_sixteen_partitions_over_three_members(cluster: Cluster, tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    declared = consumers.ORDERS.replace("partitions=6", "partitions=16") + NOTES
+    os.environ["NOTES"] = str(tmp_path / "notes")
+    app = projects.make(root, cluster.endpoints, f"r{uuid.uuid4().hex[:8]}", declared)
+    projects.apply(app)
+
+    def spread() -> list[int]:
+        """How many partitions of the topic each member has, by the broker."""
+        group = leftfold.settings.group_id(app.profile.namespace, "note")
+        described = app.log[0].answer(app.log[0].client.describe_consumer_groups([group])[group])
+        name = app.profile.topic_name("orders")
+        parts = [[p for p in m.assignment.topic_partitions if p.topic == name] for m in described.members]
+        return sorted(map(len, parts))
+
+    with consumers.consuming(root), consumers.consuming(root), consumers.consuming(root):
+        projects.await_true(lambda: spread() == [5, 5, 6], timeout=120, what="6, 5 and 5 partitions")
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3, 6, 8] if FULL else [8])
+def test_no_more_members_than_partitions(
+    cluster: Cluster, tmp_path: Path, processes: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app, sent = made(cluster, tmp_path, SLOW), (6_000 if FULL else 600)
+    with ExitStack() as members:
+        running = [members.enter_context(consumers.consuming(app.root)) for _ in range(processes)]
+        consumers.send(app, range(60), customers=1_000)
+        projects.await_true(lambda: len(handled(app)) >= 60, timeout=120, what="all members")
+        time.sleep(2)  # for assignments to settle; a broker does not say that it will assign nothing more
+        started = time.monotonic()
+        consumers.send(app, range(60, 60 + sent), customers=1_000)
+        projects.await_true(lambda: len(handled(app)) >= 60 + sent, timeout=240, what="all records")
+        rate = sent / (time.monotonic() - started)
+        idle = sum(one["handled"] == 0 for one in last_documents(app, running))
+    with capsys.disabled():
+        print(f"\n{processes} processes: {rate:,.0f} records/s, {idle} idle")
+    assert idle == max(0, processes - 6)
+
+
+def last_documents(app: leftfold.App, running: list[consumers.Consuming]) -> list[dict[str, Any]]:
+    """End all processes, and return the last document of each."""
+    for one in running:
+        one.process.send_signal(signal.SIGTERM)
+        assert one.wait() == 0, one.explain()
+    lines = [json.loads(line) for line in (app.root / "consume.jsonl").read_text().splitlines()]
+    return [line["consumers"][0] for line in lines if "consumers" in line]
