@@ -96,10 +96,13 @@ class Consuming(GroupEvents):
         self._starts = Starts(consumer, names, clients)
         self._judges = {name: EventJudge(topic, clients.registry) for name, topic in names.sources.items()}
         batch = consumer.batch
+        # Records are taken, and results collected, in pieces: a turn of the loop costs as much as many records.
+        self._least_room = max(1, consumer.in_flight // 8)
         self._lanes = Lanes(
             exclusive=consumer.order != "none",
             batch=None if batch is None else batch.most,
             within_s=0.0 if batch is None else batch.within_s,
+            report_at=self._least_room,
         )
         self._turn_s = _TURN_S if batch is None else min(_TURN_S, batch.within_s)
         self._breaker, self._budget = Breaker(), Budget(consumer.most_dead)
@@ -218,6 +221,8 @@ class Consuming(GroupEvents):
         if any(part.next - part.committed > _WIDEST for part in self._parts.values()) and not self._at_most_once:
             return 0
         room = self._consumer.in_flight - self._in_flight if self._in_flight_bytes < _MOST_BYTES else 0
+        if self._in_flight and room < self._least_room:
+            return 0
         # After a stall, fetching begins again only when there is room for many: each pause drops what was fetched.
         return 0 if self._stalled and room < self._consumer.in_flight // 2 else room
 

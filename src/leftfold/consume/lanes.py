@@ -57,16 +57,18 @@ class Hand:
 class Lanes:
     """All records that were taken and not settled, by lane. Every method may be called by any thread.
 
-    `done` gets the works that were handled, `failed` works and their error; both are read by one thread only.
+    `done` gets the works that were handled, `failed` works and their error; both are read by one thread only, which
+    is woken when `report_at` works are handled.
     """
 
-    def __init__(self, *, exclusive: bool, batch: int | None = None, within_s: float = 0.0) -> None:
+    def __init__(self, *, exclusive: bool, batch: int | None = None, within_s: float = 0.0, report_at: int = 1) -> None:
         self.done: deque[Work] = deque()
         self.failed: deque[tuple[list[Work], BaseException]] = deque()
         self.wake: Callable[[], None] = lambda: None  # called when a worker without a thread may have work
         self._exclusive = exclusive
         self._batch = batch
         self._within_s = within_s
+        self._report_at = report_at
         self._lock = threading.Condition()
         # Records that wait, by lane. A lane that is here and does not fill is ready, in a worker's hands, or failing.
         self._lanes: dict[Hashable, deque[Work]] = {}
@@ -126,8 +128,9 @@ class Lanes:
                 self._notify()
 
     def _notify(self) -> None:
+        """Wake as many workers as there are lanes for: waking all of them would cost more than most handlers."""
         if self._has_work():
-            self._lock.notify_all()
+            self._lock.notify(len(self._ready) + len(self._loose) + len(self._probes))
             self.wake()
 
     def _has_work(self) -> bool:
@@ -207,11 +210,12 @@ class Lanes:
                     self._release(name)
         else:
             self._loose.extendleft(reversed(left))
-        self._finished.set()
+        if len(self.done) >= self._report_at or self.failed or not (self._hands or self._has_work()):
+            self._finished.set()
         self._notify()
 
     def wait(self, seconds: float) -> None:
-        """Wait until a worker reports something, at most so long."""
+        """Wait until workers have handled many records, or all that they have, or one failed; at most so long."""
         self._finished.wait(seconds)
         self._finished.clear()
 
