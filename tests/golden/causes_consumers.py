@@ -129,7 +129,7 @@ def member(error: int, *, fatal: bool = True) -> Cause:
 
     def cause(_: Path) -> None:
         events: Any = stand_in()
-        one = Member(KAFKA, "leftfold.notify", ["clicks"], events, settings={})
+        one = Member(KAFKA, "leftfold.notify", ["clicks"], events)
         told = KafkaError(error, fatal=fatal)
         one.ended(stand_in(error=lambda: told, topic=lambda: "clicks", partition=lambda: 3))
 

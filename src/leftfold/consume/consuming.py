@@ -64,14 +64,12 @@ class Consuming(GroupEvents):
         clients: LogClients,
         *,
         until_caught_up: bool = False,
-        settings: Mapping[str, Any] | None = None,
     ) -> None:
         self.progress = ConsumerProgress(consumer.name)
         self._consumer = consumer
         self._names = names
         self._clients = clients
         self._until_caught_up = until_caught_up
-        self._settings = dict(settings or {})
         self._at_most_once = consumer.delivery == "at_most_once"
         self._slices: SliceWriter | None = None  # exactly once
         self._slice: Slice | None = None
@@ -156,6 +154,9 @@ class Consuming(GroupEvents):
                     self._turn()
                 self._drain(lambda _: True)
                 self._write_slice()
+            except LeftfoldError as error:
+                self.progress.error = error
+                raise
             finally:
                 self._leave()
         except LeftfoldError as error:
@@ -173,13 +174,16 @@ class Consuming(GroupEvents):
         self._letters = DeadLetterWriter(self._clients.kafka, self._names.dead)
         self._followed = self._clients.notes.follow(self._consumer.name)
         self._workers = self._start_workers()
-        self._member = Member(self._clients.kafka, self._names.group, topics, self, settings=self._settings)
+        self._member = Member(self._clients.kafka, self._names.group, topics, self)
 
     def _leave(self) -> None:
         """Commit what is settled and leave the group. An error on the way out does not hide the one before it."""
         try:
             self._commit_now(self._parts)
             self._member.close()
+        except LeftfoldError:
+            if self.progress.error is None:
+                raise
         finally:
             self._followed.close()
             self._lanes.close()

@@ -7,12 +7,11 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from leftfold import clock
 from leftfold.consume.clients import ConsumerNames, LogClients
 from leftfold.consume.settled import Committed, decoded, encoded
 from leftfold.errors import LogError
 from leftfold.fold.expressions import to_micros
-from leftfold.kafka.consumer_log import begun_key
+from leftfold.kafka.consumer_log import begun_key, begun_note
 from leftfold.kafka.group import LogPartition, Position
 from leftfold.kafka.group_offsets import group_offsets, set_group_offsets
 
@@ -102,13 +101,7 @@ class ConsumerPosition:
         old = {key for key, note in notes.items() if key.startswith("began/") and note["topic"] in ids}
         counts = admin.partitions(ids)
         new: dict[str, dict[str, Any] | None] = {
-            begun_key(ids[m.topic], m.partition): {
-                "topic": m.topic,
-                "partition": m.partition,
-                "of": counts[m.topic],
-                "offset": m.after,
-                "at": clock.now().isoformat(),
-            }
+            begun_key(ids[m.topic], m.partition): begun_note(m.topic, m.partition, of=counts[m.topic], offset=m.after)
             for m in moves
         }
         stale: dict[str, dict[str, Any] | None] = {key: None for key in old if key.split("/")[1] not in ids.values()}

@@ -10,13 +10,12 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from leftfold import clock
 from leftfold.consume.clients import ConsumerNames, LogClients
 from leftfold.consume.settled import Committed, Settled, decoded, encoded
 from leftfold.declare.consumer import Consumer
 from leftfold.errors import LogError
 from leftfold.fold.expressions import to_micros
-from leftfold.kafka.consumer_log import begun_key
+from leftfold.kafka.consumer_log import begun_key, begun_note
 from leftfold.kafka.group import LogPartition, Member, Position
 
 _PATIENCE_S = 20.0  # for a group's first coordinator
@@ -107,16 +106,7 @@ class Starts:
         counts = Counter(part.topic for part in ends)
         self._clients.notes.note(
             self._consumer.name,
-            {
-                key: {
-                    "topic": part.topic,
-                    "partition": part.partition,
-                    "of": counts[part.topic],
-                    "offset": starts[part].offset,
-                    "at": clock.now().isoformat(),
-                }
-                for key, part in parts.items()
-            },
+            {key: begun_note(*part, of=counts[part.topic], offset=starts[part].offset) for key, part in parts.items()},
         )
 
     def _firsts(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from leftfold import clock
 from leftfold.errors import LogError
 from leftfold.kafka.document_log import DocumentLog
 
@@ -16,6 +17,11 @@ PAUSED = "paused"  # the key of a consumer's pause
 
 def begun_key(topic_id: str, partition: int) -> str:
     return f"began/{topic_id}/{partition}"
+
+
+def begun_note(topic: str, partition: int, *, of: int, offset: int) -> dict[str, Any]:
+    """The note that a consumer began to read a partition at an offset. `of` is the topic's number of partitions."""
+    return {"topic": topic, "partition": partition, "of": of, "offset": offset, "at": clock.now().isoformat()}
 
 
 class ConsumerLog(DocumentLog):

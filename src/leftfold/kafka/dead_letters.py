@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, Message
 from confluent_kafka import Producer as Client
@@ -19,13 +19,12 @@ from leftfold.errors import DeliveryError, LogError
 from leftfold.kafka.admin import Admin
 from leftfold.kafka.failures import Heard, quiet, refused
 from leftfold.kafka.log_reader import Scanned, headers_of, scan
-from leftfold.kafka.producer import SETTINGS
+from leftfold.kafka.producer import LARGEST_MESSAGE, SETTINGS, produce
 from leftfold.settings import Kafka
 
 # Our headers begin with this. All others are the record's own, and stay as they were.
 _OURS = "leftfold."
 _LONGEST_REASON = 1_000
-_LARGEST_MESSAGE = 64 * 1_024 * 1_024  # the client itself refuses larger messages, and its default is below a broker's
 _FLUSH_S = 150.0  # longer than delivery.timeout.ms, so no record stays open
 
 Headers = list[tuple[str, bytes | None]]
@@ -125,7 +124,7 @@ class DeadLetterWriter:
         self._kafka = kafka
         self._topic = topic
         self._failures: list[KafkaError] = []
-        ours = {"delivery.report.only.error": False, "message.max.bytes": _LARGEST_MESSAGE, "linger.ms": 5}
+        ours = {"delivery.report.only.error": False, "message.max.bytes": LARGEST_MESSAGE, "linger.ms": 5}
         self._client = Client({**kafka.for_librdkafka(), **SETTINGS, **ours, **quiet(Heard(kafka))})
 
     def write(self, letter: DeadLetter, token: Any) -> None:
@@ -135,7 +134,8 @@ class DeadLetterWriter:
             else:
                 self._failures.append(error)
 
-        _produce(self._client, self._topic, letter, str(letter.place).encode(), letter.packed(), told)
+        place, headers = str(letter.place).encode(), letter.packed()
+        produce(self._client, self._topic, letter.value, place, headers=headers, on_delivery=told)
 
     def look(self) -> None:
         """Take the answers that have come. Raises if a letter was refused: its record must not be passed over."""
@@ -218,10 +218,11 @@ class DeadLetters:
             if error is not None:
                 failures.append(error)
 
-        settings = {**SETTINGS, "message.max.bytes": _LARGEST_MESSAGE}
+        settings = {**SETTINGS, "message.max.bytes": LARGEST_MESSAGE}
         client = Client({**self._kafka.for_librdkafka(), **settings, **quiet(Heard(self._kafka))})
         for letter in letters:
-            _produce(client, topic, letter if headers else None, key(letter), headers(letter) if headers else [], told)
+            value, own = (letter.value, headers(letter)) if headers else (None, [])
+            produce(client, topic, value, key(letter), headers=own, on_delivery=told)
         left = client.flush(_FLUSH_S)
         if failures or left:
             raise (refused(self._kafka, failures[0], topic=topic) if failures else None) or DeliveryError(
@@ -258,21 +259,3 @@ def _again_headers(letter: DeadLetter) -> Headers:
         "stamped": "broker" if letter.by_broker else "producer",
     }
     return [*letter.headers, *((_OURS + name, text.encode()) for name, text in ours.items())]
-
-
-def _produce(
-    client: Client,
-    topic: str,
-    letter: DeadLetter | None,
-    key: bytes | None,
-    headers: Headers,
-    told: Callable[[KafkaError | None, Message], None],
-) -> None:
-    value: Any = None if letter is None else letter.value
-    while True:
-        try:
-            client.produce(topic, value, key, headers=cast(Any, headers), on_delivery=told)
-        except BufferError:
-            client.poll(0.1)  # the buffer is full: wait for acknowledgements
-            continue
-        return

@@ -85,9 +85,7 @@ class GroupEvents:
 class Member:
     """A member of a group. One thread owns it."""
 
-    def __init__(
-        self, kafka: Kafka, group: str, topics: list[str], events: GroupEvents, *, settings: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, kafka: Kafka, group: str, topics: list[str], events: GroupEvents) -> None:
         self.stale = 0  # commits that were refused, because the partition belongs to another member
         self._kafka = kafka
         self._group = group
@@ -102,7 +100,6 @@ class Member:
             {
                 **kafka.for_librdkafka(),
                 **SETTINGS,
-                **settings,
                 "group.id": group,
                 "error_cb": self._on_error,
                 "on_commit": self._on_commit,

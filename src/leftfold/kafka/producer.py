@@ -41,6 +41,9 @@ SETTINGS: dict[str, Any] = {
     "delivery.report.only.error": True,  # a success costs no call into Python
     "log_level": 0,  # what a user must know arrives as an error of ours
 }
+# For records that are passed on as they are. The client itself refuses larger messages, and its default limit is below
+# that of a broker.
+LARGEST_MESSAGE = 64 * 1_024 * 1_024
 # How often reports of failures are handled while sending. It is a power of two, so that the test is one AND.
 _POLL_EVERY = 1_024
 _SHOWN = 20  # characters shown of a key that is too long
@@ -422,6 +425,17 @@ class Producer:
         if counted["under_way"]:
             parts.append(f"{counted['under_way']:,} are under way")
         return "; ".join(parts)
+
+
+def produce(client: Client, topic: str, value: Any, key: bytes | None, **options: Any) -> None:
+    """Hand a record to a client; wait for acknowledgements while its buffer is full. `value` None is a tombstone."""
+    while True:
+        try:
+            client.produce(topic, value, key, **options)
+        except BufferError:
+            client.poll(0.1)
+            continue
+        return
 
 
 def _key_encoder(names: tuple[str, ...]) -> Encode:

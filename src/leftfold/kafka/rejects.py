@@ -27,13 +27,11 @@ from leftfold.kafka.encode import MISFITS
 from leftfold.kafka.failures import refused
 from leftfold.kafka.judge import Keyed, RecordJudge
 from leftfold.kafka.log_reader import Scanned, scan
-from leftfold.kafka.producer import SETTINGS, encoder_of
+from leftfold.kafka.producer import LARGEST_MESSAGE, SETTINGS, encoder_of, produce
 from leftfold.kafka.registry import SchemaRegistry
 from leftfold.settings import Kafka
 
 _POSITION = re.compile(r"(\d{1,9})/(\d{1,18})")
-# The client itself refuses larger messages, and its default limit is below that of a broker.
-_LARGEST_MESSAGE = 64 * 1_024 * 1_024
 _FLUSH_S = 150.0  # longer than delivery.timeout.ms, so no record stays open
 
 
@@ -260,7 +258,7 @@ class Rejects:
                 if (refusal := refused(self._kafka, error, topic=self._names.redrive, state=state)) is not None:
                     refusals.append(refusal)
 
-        settings = {**self._kafka.for_librdkafka(), **SETTINGS, "message.max.bytes": _LARGEST_MESSAGE}
+        settings = {**self._kafka.for_librdkafka(), **SETTINGS, "message.max.bytes": LARGEST_MESSAGE}
         client = Client({**settings, "on_delivery": on_delivery})
         for record in records:
             if record.position in again:
@@ -300,14 +298,8 @@ class Rejects:
         headers: list[tuple[str, bytes]] = [("position", position), ("log_time", str(record.log_us).encode())]
         if key is not None:
             headers.append(("key", key))
-        while True:
-            try:
-                client.produce(self._names.redrive, value, position, headers=headers)  # type: ignore[arg-type] # bytes are right
-            except BufferError:
-                client.poll(0.1)  # the buffer is full: wait for acknowledgements
-                continue
-            client.poll(0)
-            return
+        produce(client, self._names.redrive, value, position, headers=headers)
+        client.poll(0)
 
     def _refuse_compacted(self) -> None:
         if self._topic.compacted:

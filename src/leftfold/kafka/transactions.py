@@ -16,13 +16,12 @@ from confluent_kafka import Producer as Client
 
 from leftfold.kafka.failures import Heard, quiet, refused
 from leftfold.kafka.group import LogPartition, Position, places_of
-from leftfold.kafka.producer import SETTINGS
+from leftfold.kafka.producer import LARGEST_MESSAGE, SETTINGS, produce
 from leftfold.settings import Kafka
 
 TRANSACTION_S = 10  # readers wait at most so long for the transaction of a process that died
 _ANSWER_S = 20.0
 _ABORT_S = 2.0
-_LARGEST_MESSAGE = 64 * 1_024 * 1_024
 _SETTINGS: dict[str, Any] = {
     **SETTINGS,
     "transaction.timeout.ms": TRANSACTION_S * 1_000,
@@ -30,7 +29,7 @@ _SETTINGS: dict[str, Any] = {
     # Brokers ask for a retry while the end of the last transaction is still on its way to the partitions.
     "retry.backoff.ms": 20,
     "linger.ms": 5,
-    "message.max.bytes": _LARGEST_MESSAGE,
+    "message.max.bytes": LARGEST_MESSAGE,
 }
 
 
@@ -61,7 +60,7 @@ class Transactions:
             client = self._open()
             client.begin_transaction()
             for record in records:
-                _produce(client, record)
+                produce(client, record.topic, record.value, record.key, headers=record.headers)
             client.send_offsets_to_transaction(places_of(positions), group, _ANSWER_S)
             client.commit_transaction(_ANSWER_S)
         except KafkaException as error:
@@ -96,15 +95,3 @@ class Transactions:
             with suppress(KafkaException):
                 client.purge()
                 client.abort_transaction(_ABORT_S)
-
-
-def _produce(client: Client, record: Outgoing) -> None:
-    value: Any = record.value
-    headers: Any = record.headers
-    while True:
-        try:
-            client.produce(record.topic, value, record.key, headers=headers)
-        except BufferError:
-            client.poll(0.1)  # the buffer is full: wait for acknowledgements
-            continue
-        return
