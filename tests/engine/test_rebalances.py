@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import signal
 import statistics
 import threading
 import time
@@ -17,7 +15,6 @@ from collections import Counter, defaultdict
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -99,6 +96,7 @@ def test_members_that_come_and_go(cluster: Cluster, tmp_path: Path, capsys: pyte
             for _ in range(MOVES):
                 if len(members) < 2 or (len(members) < 5 and rnd.random() < 0.5):
                     members.append(processes.enter_context(consumers.consuming(app.root)))
+                    projects.await_true(lambda: len(spread(app, "note")) == len(members), timeout=120, what="a join")
                 else:
                     left = members.pop(rnd.randrange(len(members)))
                     assert left.terminate() == 0, left.explain()
@@ -125,6 +123,15 @@ def test_members_that_come_and_go(cluster: Cluster, tmp_path: Path, capsys: pyte
         print(f"\n{MOVES} joins and leaves, {load.sent:,} records; pauses of a partition over 0.3 s: {shown}")
 
 
+def spread(app: leftfold.App, consumer: str) -> list[int]:
+    """How many partitions of the topic each member has, by the broker."""
+    group = leftfold.settings.group_id(app.profile.namespace, consumer)
+    described = app.log[0].answer(app.log[0].client.describe_consumer_groups([group])[group])
+    name = app.profile.topic_name("orders")
+    parts = [[p for p in m.assignment.topic_partitions if p.topic == name] for m in described.members]
+    return sorted(map(len, parts))
+
+
 def await_more(app: leftfold.App, number: int) -> None:
     projects.await_true(lambda: len(handled(app)) >= number, timeout=120, what="more records")
 
@@ -136,16 +143,8 @@ def test_sixteen_partitions_over_three_members(cluster: Cluster, tmp_path: Path)
     app = projects.make(root, cluster.endpoints, f"r{uuid.uuid4().hex[:8]}", declared)
     projects.apply(app)
 
-    def spread() -> list[int]:
-        """How many partitions of the topic each member has, by the broker."""
-        group = leftfold.settings.group_id(app.profile.namespace, "note")
-        described = app.log[0].answer(app.log[0].client.describe_consumer_groups([group])[group])
-        name = app.profile.topic_name("orders")
-        parts = [[p for p in m.assignment.topic_partitions if p.topic == name] for m in described.members]
-        return sorted(map(len, parts))
-
     with consumers.consuming(root), consumers.consuming(root), consumers.consuming(root):
-        projects.await_true(lambda: spread() == [5, 5, 6], timeout=120, what="6, 5 and 5 partitions")
+        projects.await_true(lambda: spread(app, "note") == [5, 5, 6], timeout=120, what="6, 5 and 5 partitions")
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3, 6, 8] if FULL else [8])
@@ -156,22 +155,16 @@ def test_no_more_members_than_partitions(
     with ExitStack() as members:
         running = [members.enter_context(consumers.consuming(app.root)) for _ in range(processes)]
         consumers.send(app, range(60), customers=1_000)
-        projects.await_true(lambda: len(handled(app)) >= 60, timeout=120, what="all members")
-        time.sleep(2)  # for assignments to settle; a broker does not say that it will assign nothing more
+        projects.await_true(lambda: len(handled(app)) >= 60, timeout=120, what="the first records")
+        one_each = sorted([6 // min(6, processes)] * min(6, processes) + [0] * max(0, processes - 6))
+        projects.await_true(lambda: spread(app, "slow") == one_each, timeout=120, what="equal shares")
         started = time.monotonic()
         consumers.send(app, range(60, 60 + sent), customers=1_000)
         projects.await_true(lambda: len(handled(app)) >= 60 + sent, timeout=240, what="all records")
         rate = sent / (time.monotonic() - started)
-        idle = sum(one["handled"] == 0 for one in last_documents(app, running))
+        (group,) = [group for group in app.groups("orders") if group.group.endswith("slow")]
+        for one in running:
+            assert one.terminate() == 0, one.explain()
     with capsys.disabled():
-        print(f"\n{processes} processes: {rate:,.0f} records/s, {idle} idle")
-    assert idle == max(0, processes - 6)
-
-
-def last_documents(app: leftfold.App, running: list[consumers.Consuming]) -> list[dict[str, Any]]:
-    """End all processes, and return the last document of each."""
-    for one in running:
-        one.process.send_signal(signal.SIGTERM)
-        assert one.wait() == 0, one.explain()
-    lines = [json.loads(line) for line in (app.root / "consume.jsonl").read_text().splitlines()]
-    return [line["consumers"][0] for line in lines if "consumers" in line]
+        print(f"\n{processes} processes: {rate:,.0f} records/s, {group.idle} idle")
+    assert group.idle == max(0, processes - 6)

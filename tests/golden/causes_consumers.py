@@ -96,13 +96,19 @@ def failed(options: str, times: int) -> Cause:
         running = consuming(tmp, options)
         part = Settled("clicks", ID, 0, Committed(500))
         for offset in range(500, 500 + times):
-            message = StandInMessage(topic=lambda: "clicks", key=lambda: b"u1", value=lambda: b"", headers=lambda: [])
+            message = StandInMessage(
+                topic=lambda: "clicks",
+                key=lambda: b"u1",
+                value=lambda: b"",
+                headers=lambda: [],
+                timestamp=lambda: (2, 0),
+            )
             part.take(offset, 0)
             work = Work(part, offset, "u1", None, "accepted", message)
             running._lanes.put([work])
             running._lanes.drop(lambda _: True)
             running._lanes._lanes["u1"] = deque()
-            running._decide([work], lf.Unprocessable("no such user"))
+            running._retries.failed([work], lf.Unprocessable("no such user"))
 
     return cause
 

@@ -14,31 +14,32 @@ records are handled again. At most once, a death after step 4 means that records
 
 from __future__ import annotations
 
-import heapq
-import random
 import secrets
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any, cast
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 from leftfold import clock
-from leftfold.consume.breaker import Breaker, Budget
 from leftfold.consume.clients import ConsumerNames, LogClients
-from leftfold.consume.judging import EventJudge
-from leftfold.consume.lanes import Lanes, Work
+from leftfold.consume.lanes import BatchLanes, Lanes, Work
 from leftfold.consume.progress import ConsumerProgress
+from leftfold.consume.retries import Retries
 from leftfold.consume.settled import Committed, Settled, encoded
 from leftfold.consume.slices import Slice, SliceWriter
 from leftfold.consume.starts import Starts
 from leftfold.consume.workers import Tasks, Threads
 from leftfold.declare.consumer import Consumer
+from leftfold.declare.delivery import Order
+from leftfold.declare.event import trusted
 from leftfold.declare.first_log import header_of, log_time_of
-from leftfold.declare.record import NotNow, Record, Unprocessable
-from leftfold.errors import LeftfoldError, LogError, RunError
+from leftfold.declare.record import Record
+from leftfold.declare.topic import Topic
+from leftfold.errors import LeftfoldError, LogError
 from leftfold.fold.expressions import from_micros
 from leftfold.kafka.consumer_log import PAUSED
 from leftfold.kafka.dead_letters import DeadLetter, DeadLetterWriter, FirstPlace, RecordPlace, redriven_from
 from leftfold.kafka.group import GroupEvents, LogPartition, Member, Position
+from leftfold.kafka.judge import RecordJudge
 from leftfold.kafka.log_reader import headers_of
 
 _COMMIT_EVERY_S = 1.0
@@ -52,6 +53,21 @@ _MOST_AT_ONCE = 1_000
 _MOST_BYTES = 64 * 1_024 * 1_024  # of records in flight
 _WIDEST = 20_000  # offsets between the committed position and the newest record that was taken
 _REGISTRY_S = 1.0  # between two questions to a registry that does not answer
+_MEASURE_EVERY_S = 0.1
+_BY_BROKER = 2  # librdkafka's number for a timestamp that the broker set
+
+
+class _Source(NamedTuple):
+    """A topic that the consumer reads: how its records are judged, and how events are made of them."""
+
+    judge: Callable[[bytes | None, bytes | None, int, bool], Any]
+    make: Callable[[Any], Any]
+    first_log: bool  # a record may carry the log time of the log that it was copied from
+
+    @classmethod
+    def of(cls, topic: Topic[Any], clients: LogClients) -> _Source:
+        judge = RecordJudge(topic, clients.registry.schema)
+        return cls(judge.record, trusted(topic.event), topic.log_time == "header")
 
 
 class Consuming(GroupEvents):
@@ -85,36 +101,34 @@ class Consuming(GroupEvents):
         self._not_yet: list[Any] = []  # messages that wait for the registry
         self._ask_again = 0.0
         self._last_look = float("-inf")  # at the positions of other members
+        self._last_measure = float("-inf")
         self._token = secrets.token_hex(8)
         self._to_commit: list[Work] = []  # at most once: records whose position is not committed yet
-        self._held: list[tuple[float, int, list[Work]]] = []
-        self._holds = 0
         self._stalled = False
         self._paused = False
         self._starts = Starts(consumer, names, clients)
-        self._judges = {name: EventJudge(topic, clients.registry) for name, topic in names.sources.items()}
+        self._sources = {name: _Source.of(topic, clients) for name, topic in names.sources.items()}
+        self._lane = _lane_by(consumer.order)
         batch = consumer.batch
         # Records are taken, and results collected, in pieces: a turn of the loop costs as much as many records.
-        self._least_room = max(1, consumer.in_flight // 8)
-        self._lanes = Lanes(
-            exclusive=consumer.order != "none",
-            batch=None if batch is None else batch.most,
-            within_s=0.0 if batch is None else batch.within_s,
-            report_at=self._least_room,
+        self._least_room = max(1, consumer.in_flight // 4)
+        self._lanes = (
+            Lanes(report_at=self._least_room)
+            if batch is None
+            else BatchLanes(batch.most, batch.within_s, report_at=self._least_room)
         )
         self._turn_s = _TURN_S if batch is None else min(_TURN_S, batch.within_s)
-        self._breaker, self._budget = Breaker(), Budget(consumer.most_dead)
+        self._retries = Retries(consumer, self._lanes, self.progress, bury=self._bury, forget=self._forget)
 
     def _start_workers(self) -> Threads | Tasks:
-        consumer, call = self._consumer, self._call()
+        consumer, call, batches = self._consumer, self._call(), self._consumer.batch is not None
+        number, name = consumer.parallel, consumer.name
         if consumer.is_async:
-            return Tasks(self._lanes, call, number=consumer.parallel, timeout_s=consumer.timeout_s, name=consumer.name)
-        return Threads(
-            self._lanes, call, number=consumer.parallel, batches=consumer.batch is not None, name=consumer.name
-        )
+            return Tasks(self._lanes, call, number=number, batches=batches, timeout_s=consumer.timeout_s, name=name)
+        return Threads(self._lanes, call, number=number, batches=batches, name=name)
 
-    def _call(self) -> Callable[[list[Work]], Any]:
-        """Return the function that calls the handler, in the form that the handler has."""
+    def _call(self) -> Callable[[Any], Any]:
+        """Return the function that calls the handler: for a work, or with batches for a list of works."""
         handler: Callable[..., Any] = self._consumer.function
         if self._slices is not None:
             return self._call_and_encode(handler, self._slices)
@@ -123,20 +137,20 @@ class Consuming(GroupEvents):
                 return lambda works: handler([w.event for w in works], [self._record(w) for w in works])
             return lambda works: handler([w.event for w in works])
         if self._consumer.wants_record:
-            return lambda works: handler(works[0].event, self._record(works[0]))
-        return lambda works: handler(works[0].event)
+            return lambda work: handler(work.event, self._record(work))
+        return lambda work: handler(work.event)
 
-    def _call_and_encode(self, handler: Callable[..., Any], slices: SliceWriter) -> Callable[[list[Work]], Any]:
+    def _call_and_encode(self, handler: Callable[..., Any], slices: SliceWriter) -> Callable[[Work], Any]:
         """Return a function that calls the handler and keeps what it returns, encoded."""
 
         def arguments(work: Work) -> tuple[Any, ...]:
             return (work.event, self._record(work)) if self._consumer.wants_record else (work.event,)
 
-        def call(works: list[Work]) -> None:
-            works[0].output = slices.encoded(handler(*arguments(works[0])))
+        def call(work: Work) -> None:
+            work.output = slices.encoded(handler(*arguments(work)))
 
-        async def call_async(works: list[Work]) -> None:
-            works[0].output = slices.encoded(await handler(*arguments(works[0])))
+        async def call_async(work: Work) -> None:
+            work.output = slices.encoded(await handler(*arguments(work)))
 
         return call_async if self._consumer.is_async else call
 
@@ -196,7 +210,7 @@ class Consuming(GroupEvents):
         self._look_at_pause()
         self._lanes.tick()
         self._workers.watch(self._consumer.timeout_s)
-        self._retry_due()
+        self._retries.hand_over_due()
         if self._to_commit:
             self._commit_slice()
         elif self._slice is not None:
@@ -216,11 +230,12 @@ class Consuming(GroupEvents):
         # While workers are busy, their failures and successes are not to wait for records that do not come.
         wait_s = _BUSY_TURN_S if self._in_flight else self._turn_s
         self._take(self._member.poll(min(room, _MOST_AT_ONCE), wait_s))
-        self._measure()
+        if self._last_poll - self._last_measure >= _MEASURE_EVERY_S:
+            self._measure()
 
     def _room(self) -> int:
         """Return how many records may be taken now."""
-        if self._paused or self._breaker.is_open or self._to_commit or self._not_yet or self._slice is not None:
+        if self._paused or self._retries.is_outage or self._to_commit or self._not_yet or self._slice is not None:
             return 0
         if any(part.next - part.committed > _WIDEST for part in self._parts.values()) and not self._at_most_once:
             return 0
@@ -232,6 +247,7 @@ class Consuming(GroupEvents):
 
     def _wait_for_room(self) -> None:
         """Wait for workers. The group is served inside of `poll` only, so it is called with everything paused."""
+        self._lanes.hurry()
         self._lanes.wait(self._turn_s)
         if clock.monotonic() - self._last_poll > _UNSERVED_S:
             if not self._stalled:
@@ -246,7 +262,7 @@ class Consuming(GroupEvents):
         paused = PAUSED in self._followed.documents
         if paused != self._paused:
             self._paused = paused
-            self._lanes.halt(paused or self._breaker.is_open)
+            self._retries.pause(paused)
 
     # Taking records --------------------------------------------------------------------------------------------------
 
@@ -255,7 +271,8 @@ class Consuming(GroupEvents):
         if self._slices is not None and self._slice is None:
             # Right after the poll, which has served all changes of the assignment that came before these records.
             self._slice = Slice(self._member.metadata())
-        messages, self._not_yet = [*self._not_yet, *messages], []
+        if self._not_yet:
+            messages, self._not_yet = [*self._not_yet, *messages], []
         for number, message in enumerate(messages):
             if message.error() is not None:
                 self._note_end(message)
@@ -269,6 +286,8 @@ class Consuming(GroupEvents):
                 break
             if work is not None:
                 works.append(work)
+        self._in_flight += len(works)
+        self._in_flight_bytes += sum([len(work.message) for work in works])
         if self._slice is not None:
             self._slice.works.extend(works)
             self._write_slice()
@@ -287,70 +306,71 @@ class Consuming(GroupEvents):
             self._parts[part].reach(message.offset())
 
     def _judged(self, message: Any) -> Work | None:
-        """Return a record as work for the handler; None if it is settled, or on its way into the dead letters."""
-        topic, partition, offset = message.topic(), message.partition(), message.offset()
-        part = self._parts.get((topic, partition))  # type: ignore[call-overload] # an equal tuple, made in half the time
+        """Return a record as work for the handler; None if it is settled, or on its way into the dead letters.
+
+        Most of a consumer's own time is spent here.
+        """
+        topic, offset = message.topic(), message.offset()
+        part = self._parts.get((topic, message.partition()))  # type: ignore[call-overload] # an equal tuple, made in half the time
         if part is None or offset < part.next:
             return None  # of an assignment that is over, or fetched a second time after a pause
-        kind, log_ms = message.timestamp()
-        log_us, by_broker = log_ms * 1_000, kind == _BY_BROKER
         first = None
-        if topic == self._names.again:
+        if (source := self._sources.get(topic)) is None:
             first = redriven_from(message)
-            if first is None or first.place.topic not in self._judges:
+            source = None if first is None else self._sources.get(first.place.topic)
+            if source is None:  # Leftfold did not write it
                 part.reach(offset + 1)
                 return None
-            topic, log_us, by_broker = first.place.topic, first.log_us, first.by_broker
-        judge = self._judges[topic]
-        if first is None and judge.first_log:
-            log_us, by_broker = log_time_of(header_of(headers_of(message)), log_us, by_broker=by_broker)
+        kind, log_ms = message.timestamp()
+        log_us, by_broker = log_ms * 1_000, kind == _BY_BROKER
+        if first is not None or source.first_log:
+            log_us, by_broker = self._log_time(message, first)
         key = message.key()
-        event, outcome, reason = judge(key, message.value(), log_us, by_broker)
+        fields, verdict = source.judge(key, message.value(), log_us, by_broker)
         if not part.take(offset, log_us):
             return None
-        if outcome != "accepted" and self._consumer.late == "skip" and event is not None:
+        if verdict is None and fields is not None:
+            return Work(part, offset, self._lane(key, part, message), source.make(fields), "accepted", message)
+        if verdict is not None and verdict.outcome == "rejected":
+            self._in_flight += 1
+            self._in_flight_bytes += len(message)
+            self._retries.give_up(Work(part, offset, None, None, "rejected", message), "rejected", verdict.reason)
+        elif verdict is not None and self._consumer.late == "deliver":  # late, or from the future
+            return Work(part, offset, self._lane(key, part, message), source.make(fields), verdict.outcome, message)
+        else:  # or a deletion in a compacted topic, which is no event
             part.settle(offset)
             self.progress.skipped += 1
-            return None
-        work = Work(part, offset, self._lane(key, topic, partition), event, outcome, message)
-        work.log_us, work.by_broker = log_us, by_broker
-        self._in_flight += 1
-        self._in_flight_bytes += len(message)
-        if event is None:
-            self._bury(work, "rejected", reason or "", attempts=0)
-            return None
-        return work
+        return None
 
-    def _lane(self, key: bytes | None, topic: str, partition: int) -> Hashable:
-        if self._consumer.order == "key" and key is not None:
-            return key
-        return topic, partition
+    def _log_time(self, message: Any, first: FirstPlace | None) -> tuple[int, bool]:
+        """Return the log time of a record in microseconds, and whether a broker set it."""
+        if first is not None:
+            return first.log_us, first.by_broker
+        kind, log_ms = message.timestamp()
+        log_us, by_broker = log_ms * 1_000, kind == _BY_BROKER
+        if not self._sources[message.topic()].first_log:
+            return log_us, by_broker
+        return log_time_of(header_of(headers_of(message)), log_us, by_broker=by_broker)
 
     # Results ---------------------------------------------------------------------------------------------------------
 
     def _collect(self) -> None:
         """Settle what workers have handled and what brokers have acknowledged, and decide about failures."""
         done, failed = self._lanes.done, self._lanes.failed
-        handled = size = 0
+        handled = 0
         while done:
-            work = done.popleft()
-            size += len(work.message)
-            self._in_flight -= 1
-            if work.part.owned:
-                work.part.settle(work.offset)
-                handled += 1
-        self._in_flight_bytes -= size
+            works = done.popleft()
+            self._let_go(works)
+            for work in works:
+                if (part := work.part).owned:
+                    part.settle(work.offset)
+                    handled += 1
         if handled:
             self.progress.handled += handled
             self._uncommitted += handled
-            self._budget.handled(handled)
-            was_open = self._breaker.is_open
-            self._breaker.succeeded(clock.monotonic())
-            if was_open:
-                self._lanes.halt(self._paused)
-                self._held = [(0.0, number, works) for _, number, works in self._held]
+            self._retries.handled(handled)
         while failed:
-            self._decide(*failed.popleft())
+            self._retries.failed(*failed.popleft())
         self._letters.look()
         while self._letters.acknowledged:
             work = self._letters.acknowledged.popleft()
@@ -360,71 +380,17 @@ class Consuming(GroupEvents):
             if work.part.owned:
                 work.part.settle(work.offset)
 
-    def _decide(self, works: list[Work], error: BaseException) -> None:
-        """Decide about records whose call failed: hand them over again later, or give them up."""
-        first, now, retry = works[0], clock.monotonic(), self._consumer.retry
-        if isinstance(error, LeftfoldError):
-            raise error
-        if not first.part.owned:
-            self._forget(works)
-            self._breaker.next_try = min(self._breaker.next_try, now)  # it may have been the one that was tried
-            return
-        if isinstance(error, NotNow):
-            self._hold(works, now + error.after_s)
-            return
-        if not isinstance(error, Unprocessable):  # that is about the record, not about what the handler calls
-            self._breaker.failed(first.lane, now)
-            self._lanes.halt(self._paused or self._breaker.is_open)
-        for work in works:
-            work.failures += 1
-            work.failing_since = work.failing_since or now
-        self.progress.failures += 1
-        final = isinstance(error, Unprocessable) or self._at_most_once
-        spent = first.failures >= retry.attempts and self._breaker.may_give_up(first.failing_since)
-        if not final and not spent:
-            wait = retry.wait_s(min(first.failures, retry.attempts), random.uniform(-1, 1))
-            self._hold(works, now + wait)
-        elif len(works) > 1 and not self._at_most_once:
-            for work in works:  # which of them it was is found by handing them over one by one
-                work.alone, work.failures, work.failing_since = True, 0, 0.0
-            self._lanes.again(works)
-        else:
-            self._give_up(works, error)
-
-    def _give_up(self, works: list[Work], error: BaseException) -> None:
-        reason = f"{type(error).__name__}: {_first_line(error)}"
-        if self._consumer.failure == "stop":
-            raise RunError(
-                "handler-failed",
-                f"{self._consumer.name} failed for {self._place(works[0])}, at attempt {works[0].failures}",
-                why=reason,
-                state='nothing is committed past it; failure="stop" is declared',
-                fix="correct the handler and start it again",
-            ) from error
-        for work in works:
-            self._bury(work, "failed", reason, attempts=work.failures)
-        self._lanes.let_go(works)
-
-    def _bury(self, work: Work, outcome: str, reason: str, *, attempts: int) -> None:
+    def _bury(self, work: Work, outcome: str, reason: str) -> None:
         """Write a dead letter. Its record is settled once all in-sync replicas have it."""
-        if not self._budget.dead():
-            raise RunError(
-                "too-many-dead",
-                f"{self._consumer.name} would write more dead letters than most_dead allows",
-                why=f"{self._budget.recent:,} of the last 10,000 records are dead letters, the last "
-                f"{self._budget.run:,} in a row; the newest reason is {reason}",
-                state="nothing is committed past the record that failed",
-                fix=f"leftfold dead list {self._consumer.name} shows them; correct the handler or the records, or "
-                "declare a larger lf.MostDead",
-            )
         message, first = work.message, self._first_place(work)
+        log_us, by_broker = self._log_time(message, first)
         letter = DeadLetter(
             place=self._place(work) if first is None else first.place,
             outcome=outcome,
             reason=reason,
-            attempts=attempts + (0 if first is None else first.attempts),
-            log_us=work.log_us,
-            by_broker=work.by_broker,
+            attempts=work.failures + (0 if first is None else first.attempts),
+            log_us=log_us,
+            by_broker=by_broker,
             key=message.key(),
             value=message.value(),
             headers=headers_of(message) if first is None else first.headers,
@@ -450,43 +416,10 @@ class Consuming(GroupEvents):
         self._let_go(works)
         self._lanes.let_go(works)
 
-    def _let_go(self, works: Iterable[Work]) -> None:
+    def _let_go(self, works: Sequence[Work]) -> None:
         """Count records that are no longer in flight."""
-        for work in works:
-            self._in_flight -= 1
-            self._in_flight_bytes -= len(work.message)
-
-    def _hold(self, works: list[Work], due: float) -> None:
-        self._holds += 1
-        heapq.heappush(self._held, (due, self._holds, works))
-
-    def _retry_due(self) -> None:
-        now = clock.monotonic()
-        if self._paused:
-            return
-        if self._breaker.is_open:
-            if now >= self._breaker.next_try:
-                self._try_one()
-            return
-        while self._held and self._held[0][0] <= now:
-            works = heapq.heappop(self._held)[2]
-            if works[0].part.owned:
-                self._lanes.again(works)
-            else:
-                self._forget(works)
-
-    def _try_one(self) -> None:
-        """Hand over one record while the breaker is open: its outcome shows whether the handler works again."""
-        while self._held:
-            works = heapq.heappop(self._held)[2]
-            if works[0].part.owned:
-                self._breaker.try_one()
-                self._lanes.again(works, probe=True)
-                return
-            self._forget(works)
-        # Nothing is held back: at most once, or what failed belongs to another member now.
-        self._breaker.let_through()
-        self._lanes.halt(self._paused)
+        self._in_flight -= len(works)
+        self._in_flight_bytes -= sum([len(work.message) for work in works])
 
     def _record(self, work: Work) -> Record:
         """Return what a handler may ask about a record."""
@@ -499,7 +432,7 @@ class Consuming(GroupEvents):
             partition=place.partition,
             offset=place.offset,
             key=message.key(),
-            log_time=from_micros(work.log_us),
+            log_time=from_micros(self._log_time(message, first)[0]),
             outcome=cast(Any, work.outcome),
             attempt=work.failures + 1 + (0 if first is None else first.attempts),
             redriven=first is not None,
@@ -597,7 +530,7 @@ class Consuming(GroupEvents):
             self._ended.discard(part)
             del self._parts[part]
         self._let_go(self._lanes.drop(lambda work: not work.part.owned))
-        self._let_go(work for work in self._to_commit if not work.part.owned)
+        self._let_go([work for work in self._to_commit if not work.part.owned])
         self._to_commit = [work for work in self._to_commit if work.part.owned]
         if self._slice is not None:
             self._slice.drop_lost()
@@ -641,7 +574,7 @@ class Consuming(GroupEvents):
 
     def _is_caught_up(self) -> bool:
         """Return whether the group's positions have reached the ends that the log had at the start."""
-        if not self._until_caught_up or self._in_flight or self._held or self._to_commit or self._slice is not None:
+        if not self._until_caught_up or self._in_flight or self._to_commit or self._slice is not None:
             return False
         if any(self._parts[part].low < end for part, end in self._goals.items() if part in self._parts):
             return False
@@ -656,6 +589,7 @@ class Consuming(GroupEvents):
 
     def _measure(self) -> None:
         """Note the lag: records that are not settled, and the age of the oldest of them."""
+        self._last_measure = clock.monotonic()
         lag, oldest = 0, None
         for part, settled in self._parts.items():
             end = self._member.end(part)
@@ -671,7 +605,7 @@ class Consuming(GroupEvents):
         progress.abandoned = self._workers.abandoned
         progress.stale = self._member.stale
         progress.paused = self._paused
-        progress.waiting = self._breaker.is_open
+        progress.waiting = self._retries.is_outage
 
     def _check_applied(self, topics: list[str]) -> None:
         there = self._clients.admin.partitions(topics)
@@ -686,8 +620,12 @@ class Consuming(GroupEvents):
                 )
 
 
-_BY_BROKER = 2  # librdkafka's number for a timestamp that the broker set
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), "")
+def _lane_by(order: Order) -> Callable[[bytes | None, Settled, Any], Hashable]:
+    """Return the function that names a record's lane, by its key, its partition and itself."""
+    match order:
+        case "key":
+            return lambda key, part, _: part if key is None else key
+        case "partition":
+            return lambda _, part, __: part
+        case "none":
+            return lambda _, __, message: message

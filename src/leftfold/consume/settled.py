@@ -42,16 +42,17 @@ class Settled:
         self.redelivered = 0  # records that came again and were settled before
         self._beyond = list(start.beyond)
         self._open: dict[int, int] = {}  # log times (µs) of records that are not settled, in the order of offsets
-        self._next = start.offset
+        self.next = start.offset  # the offset after the last record that was taken
 
     def take(self, offset: int, log_us: int) -> bool:
         """Note a record that was fetched. Returns False if it is settled already, so must not be handed over."""
-        self._next = offset + 1
-        while self._beyond and self._beyond[0].stop <= offset:
-            del self._beyond[0]
-        if self._beyond and offset in self._beyond[0]:
-            self.redelivered += 1
-            return False
+        self.next = offset + 1
+        if self._beyond:
+            while self._beyond and self._beyond[0].stop <= offset:
+                del self._beyond[0]
+            if self._beyond and offset in self._beyond[0]:
+                self.redelivered += 1
+                return False
         self._open[offset] = log_us
         return True
 
@@ -63,17 +64,12 @@ class Settled:
 
     def reach(self, offset: int) -> None:
         """Note that the log holds no record before `offset`: transaction markers and compaction leave such gaps."""
-        self._next = max(self._next, offset)
+        self.next = max(self.next, offset)
 
     @property
     def low(self) -> int:
         """The lowest offset that is not settled: the position to commit."""
-        return next(iter(self._open), self._next)
-
-    @property
-    def next(self) -> int:
-        """The offset after the last record that was taken."""
-        return self._next
+        return next(iter(self._open), self.next)
 
     @property
     def in_flight(self) -> int:
@@ -90,15 +86,15 @@ class Settled:
     def _settled_beyond(self) -> Iterator[range]:
         """Yield the ranges of settled offsets above the lowest open one."""
         offsets = iter(self._open)
-        last = next(offsets, self._next)
+        last = next(offsets, self.next)
         for offset in offsets:
             if offset > last + 1:
                 yield range(last + 1, offset)
             last = offset
-        if last + 1 < self._next:
-            yield range(last + 1, self._next)
+        if last + 1 < self.next:
+            yield range(last + 1, self.next)
         # What an earlier owner settled, and what was not fetched again yet.
-        yield from (range(max(r.start, self._next), r.stop) for r in self._beyond if r.stop > self._next)
+        yield from (range(max(r.start, self.next), r.stop) for r in self._beyond if r.stop > self.next)
 
 
 def encoded(position: Committed, token: str = "") -> str:

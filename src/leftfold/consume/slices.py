@@ -92,7 +92,7 @@ class SliceWriter:
         parts = {LogPartition(w.part.topic, w.part.partition): w.part for w in piece.works}
         token = secrets.token_hex(8)
         positions = {part: Position(s.low, encoded(s.position(), token)) for part, s in parts.items()}
-        records = [record for work in piece.works for record in work.output]
+        records = [record for work in piece.works for record in work.output or ()]
         records += [
             Outgoing(self._names.dead, str(letter.place).encode(), letter.value, letter.packed())
             for _, letter in piece.letters

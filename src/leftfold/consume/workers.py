@@ -5,13 +5,21 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from leftfold import clock
 from leftfold.consume.lanes import Hand, Lanes, Work
 
-Call = Callable[[list[Work]], Any]  # calls the handler for one record, or for a batch
+Call = Callable[[Any], Any]  # calls the handler for a Work, or with batches for a list of them
 _SMOOTH = 0.2  # weight of the newest call in the pace of a worker
+
+
+class _Seen(NamedTuple):
+    """The record that a worker had in hand, and when it was first seen there."""
+
+    works: list[Work]
+    at: int
+    since: float
 
 
 class Threads:
@@ -24,6 +32,7 @@ class Threads:
         self._batches = batches
         self._name = name
         self._hands = [self._start() for _ in range(number)]
+        self._seen: dict[Hand, _Seen] = {}
 
     def _start(self) -> Hand:
         hand = Hand()
@@ -37,35 +46,44 @@ class Threads:
         while lanes.take(hand, pace_s):
             works, began = hand.works, clock.monotonic()
             error: BaseException | None = None
-            for hand.at, work in enumerate(works):
-                if work.part.owned:
-                    hand.began = clock.monotonic()
-                    try:
-                        call([work])
-                    except BaseException as raised:  # noqa: BLE001 # a person's handler may raise anything, sys.exit too
-                        error = raised
-                        break
-            else:
+            try:
+                for hand.at, work in enumerate(works):  # a look from another thread reads it
+                    if work.part.owned:
+                        call(work)
                 hand.at = len(works)
+            except BaseException as raised:  # noqa: BLE001 # a person's handler may raise anything, sys.exit too
+                error = raised
             took = (clock.monotonic() - began) / len(works)
             pace_s = took if pace_s == 1.0 else pace_s + _SMOOTH * (took - pace_s)
             lanes.finish(hand, error)
 
     def _handle_batches(self, hand: Hand) -> None:
         while self._lanes.take(hand, 1.0):
-            hand.began = clock.monotonic()
             error: BaseException | None = None
             try:
-                self._call(hand.works)
+                if hand.works[0].part.owned:
+                    self._call(hand.works)
+                hand.at = len(hand.works)
             except BaseException as raised:  # noqa: BLE001 # a person's handler may raise anything, sys.exit too
                 error = raised
             self._lanes.finish(hand, error)
 
     def watch(self, timeout_s: float) -> None:
-        """Abandon threads whose call takes longer than the timeout, and start others in their place."""
-        now = clock.monotonic()
+        """Abandon threads whose call takes longer than the timeout, and start others in their place.
+
+        A call is seen to go on if two looks find the same record in the same hand. So no call needs a clock.
+        """
+        now, seen = clock.monotonic(), self._seen
+        self._seen = {}
         for index, hand in enumerate(self._hands):
-            if hand.began and now - hand.began > timeout_s:
+            if not (works := hand.works):
+                continue
+            before = seen.get(hand)
+            if before is None or before.works is not works or before.at != hand.at:
+                self._seen[hand] = _Seen(works, hand.at, now)
+            elif now - before.since <= timeout_s:
+                self._seen[hand] = before
+            else:
                 self._lanes.abandon(hand, TimeoutError(f"the call took more than {timeout_s:g} s"))
                 self.abandoned += 1
                 self._hands[index] = self._start()
@@ -77,10 +95,11 @@ class Threads:
 class Tasks:
     """Tasks of one event loop, which runs in a thread of its own."""
 
-    def __init__(self, lanes: Lanes, call: Call, *, number: int, timeout_s: float, name: str) -> None:
+    def __init__(self, lanes: Lanes, call: Call, *, number: int, batches: bool, timeout_s: float, name: str) -> None:
         self.abandoned = 0
         self._lanes = lanes
         self._call = call
+        self._batches = batches
         self._timeout_s = timeout_s
         self._idle = [Hand() for _ in range(number)]
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself holds tasks only weakly
@@ -111,7 +130,7 @@ class Tasks:
         try:
             if hand.works[0].part.owned:
                 async with scope:
-                    await self._call(hand.works)
+                    await self._call(hand.works if self._batches else hand.works[0])
             hand.at = len(hand.works)
         except BaseException as raised:  # noqa: BLE001 # a person's handler may raise anything, sys.exit too
             error = raised

@@ -6,10 +6,11 @@ Values are plain, times are in microseconds.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from leftfold.declare import reasons
+from leftfold.declare.event import EventField
 from leftfold.declare.keys import longest_key
 from leftfold.fold.definition import Key
 from leftfold.fold.expressions import Expression, evaluate
@@ -56,6 +57,45 @@ class Soundness:
             if evaluate(rule, event) is False:
                 return reasons.BROKEN.format(rule=reasons.rule_text(rule))
         return None
+
+
+def plain_check(
+    fields: Iterable[EventField], keys: Iterable[tuple[Key, ...]], rules: Sequence[Expression]
+) -> Callable[[Mapping[str, Any]], bool] | None:
+    """Return a function that is true for an event that is certainly sound; None if there are rules.
+
+    Such an event has all its values, short keys, text in ASCII and finite numbers. Of any other the function says
+    nothing. Most events are such, and it takes a tenth of the time of `Soundness.flaw`.
+    """
+    if rules:
+        return None
+    conditions = [condition for field in fields for condition in _plain_conditions(field)]
+    for key in keys:
+        texts = [part.name for part in key if part.kind == "string"]
+        room = longest_key(()) // _BYTES_PER_CHARACTER - _DIGITS * (len(key) - len(texts))
+        conditions += [f"len(event[{name!r}]) <= {room // len(texts)}" for name in texts]
+    # One expression of the event's own fields: a loop over them would take as long as the decoding.
+    holds = eval("lambda event: " + " and ".join(conditions or ["True"]))  # of declared names only
+
+    def is_plain(event: Mapping[str, Any]) -> bool:
+        try:
+            return holds(event)  # type: ignore[no-any-return] # made above
+        except (TypeError, AttributeError):  # a value is missing
+            return False
+
+    return is_plain
+
+
+def _plain_conditions(field: EventField) -> Iterator[str]:
+    value = f"event[{field.name!r}]"
+    if field.kind == "string" and not field.repeated:
+        condition = f"{value}.isascii()"
+    elif field.kind == "float" and not field.repeated:
+        condition = f"{value} - {value} == 0.0"  # false for infinities, and for what is no number
+    else:
+        condition = "" if field.optional else f"{value} is not None"
+    if condition:
+        yield f"({value} is None or {condition})" if field.optional else condition
 
 
 def untimely(event_us: int, log_us: int, *, lateness: int, future: int) -> Literal["late", "future"] | None:

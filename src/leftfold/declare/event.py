@@ -138,19 +138,19 @@ def trusted(event: type[E]) -> Callable[[dict[str, Any]], E]:
 
     The fields are those of a record that was accepted: each has a value of its kind, and times are in microseconds.
     """
-    times = [field for field in event.__leftfold_fields__.values() if field.kind == "datetime"]
-    names, new = set(event.__leftfold_fields__), event.__new__
+    times = [(field.name, field.repeated) for field in event.__leftfold_fields__.values() if field.kind == "datetime"]
+    names, new = set(event.__leftfold_fields__), event.__new__  # all events share the names: they are frozen
     # The slots of a pydantic model, set directly: its own constructor would validate, and __setattr__ refuses.
     slots = ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
     set_dict, set_fields, set_extra, set_private = (BaseModel.__dict__[slot].__set__ for slot in slots)
 
     def make(fields: dict[str, Any]) -> E:
-        for time in times:
-            if (value := fields[time.name]) is not None:
-                fields[time.name] = [from_micros(v) for v in value] if time.repeated else from_micros(value)
+        for name, repeated in times:
+            if (value := fields[name]) is not None:
+                fields[name] = [from_micros(v) for v in value] if repeated else from_micros(value)
         made = new(event)
         set_dict(made, fields)
-        set_fields(made, names.copy())
+        set_fields(made, names)
         set_extra(made, None)
         set_private(made, None)
         return made

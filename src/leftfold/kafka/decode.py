@@ -92,8 +92,6 @@ def avro_reader(
 
         An id that the registry does not know is asked for again after a while: a process may run for months.
         """
-        if (writer := writers.get(schema_id)) is not None:
-            return writer
         if clock.monotonic() - unknown.get(schema_id, float("-inf")) < _ASK_AGAIN_S:
             return None
         if (text := schemas(schema_id)) is None:
@@ -108,15 +106,17 @@ def avro_reader(
         return writers[schema_id]
 
     def read(value: bytes) -> dict[str, Any] | str:
-        if (schema_id := schema_id_of(value)) is None:
+        if len(value) <= HEADER_BYTES or value[0] != 0:
             return reasons.NOT_FRAMED
         body = value[HEADER_BYTES:]
+        schema_id = int.from_bytes(value[1:HEADER_BYTES])
         try:
-            if (writer := written_by(schema_id)) is None:
+            if (writer := writers.get(schema_id) or written_by(schema_id)) is None:
                 return reasons.with_number(reasons.UNREGISTERED, schema_id)
             parsed, resolved, check = writer
-            record: Any = schemaless_reader(io.BytesIO(body), parsed, resolved, handle_unicode_errors=bad_text)
-            check(body)
+            record: Any = schemaless_reader(io.BytesIO(body), parsed, resolved, False, False, bad_text)
+            if check is not None:
+                check(body)
         except UNREADABLE:
             return reasons.with_number(reasons.UNREADABLE_AVRO, schema_id)
         return record if type(record) is dict else dict(record)
@@ -125,7 +125,7 @@ def avro_reader(
 
 
 # A writer's parsed schema, the reader's if it must be resolved to that, and the check of the writer's unions.
-_Writer = tuple[Any, Any, Callable[[bytes], None]]
+_Writer = tuple[Any, Any, Callable[[bytes], None] | None]
 
 
 def _layout(schema: Any) -> list[tuple[str, Any]] | None:
@@ -148,14 +148,17 @@ def _named(schema: Any, name: str) -> Any:
 # fastavro counts a negative branch number of a union from the end. Java's reader, which Spark uses, refuses it.
 
 
-def _choice_check(schema: Any) -> Callable[[bytes], None]:
-    """Return a function that raises for a negative branch number. It is for bytes that fastavro has read already."""
+def _choice_check(schema: Any) -> Callable[[bytes], None] | None:
+    """Return a function that raises for a negative branch number; None for a schema without unions.
+
+    It is for bytes that fastavro has read already.
+    """
     steps = _flat_steps(schema)
     if steps is None:
         return lambda body: _check_choices(schema, io.BytesIO(body), {})
     while steps and not isinstance(steps[-1], tuple):
         steps.pop()  # what follows the last union need not be walked
-    return partial(_check_flat, steps) if steps else lambda _: None
+    return partial(_check_flat, steps) if steps else None
 
 
 _VARINT, _TEXT = -1, -2

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from leftfold.consume.lanes import Hand, Lanes, Work
+from leftfold.consume.lanes import BatchLanes, Hand, Lanes, Work
 from leftfold.consume.settled import Committed, Settled
 from leftfold.consume.workers import Tasks, Threads
 
@@ -30,13 +30,24 @@ def taken(lanes: Lanes, pace_s: float = 1.0) -> Hand | None:
     return hand if lanes.take(hand, pace_s, wait=False) else None
 
 
+def handled(lanes: Lanes, hand: Hand | None) -> None:
+    """Report that all records in a hand are handled."""
+    assert hand is not None
+    hand.at = len(hand.works)
+    lanes.finish(hand)
+
+
+def done(lanes: Lanes) -> list[Any]:
+    return [work.event for works in lanes.done for work in works]
+
+
 def events(hand: Hand | None) -> list[Any]:
     assert hand is not None
     return [work.event for work in hand.works]
 
 
 def test_a_lane_is_in_one_hand() -> None:
-    lanes = Lanes(exclusive=True)
+    lanes = Lanes()
     lanes.put(works("aab"))
     first, second = taken(lanes), taken(lanes)
     assert first is not None
@@ -48,13 +59,13 @@ def test_a_lane_is_in_one_hand() -> None:
 
 
 def test_a_fast_worker_takes_many() -> None:
-    lanes = Lanes(exclusive=True)
+    lanes = Lanes()
     lanes.put(works("abab"))
     assert events(taken(lanes, 1e-6)) == ["a0", "a2", "b1", "b3"]
 
 
 def test_a_failure_holds_its_lane_only() -> None:
-    lanes = Lanes(exclusive=True)
+    lanes = Lanes()
     lanes.put(works("abab"))
     hand = taken(lanes, 1e-6)
     assert hand is not None
@@ -70,7 +81,7 @@ def test_a_failure_holds_its_lane_only() -> None:
 
 
 def test_giving_up_frees_the_lane() -> None:
-    lanes = Lanes(exclusive=True)
+    lanes = Lanes()
     lanes.put(works("aa"))
     hand = taken(lanes)
     assert hand is not None
@@ -81,13 +92,14 @@ def test_giving_up_frees_the_lane() -> None:
 
 
 def test_without_an_order_nothing_waits() -> None:
-    lanes = Lanes(exclusive=False)
-    lanes.put(works("aaa"))
-    assert [events(taken(lanes)) for _ in range(3)] == [["a0"], ["a1"], ["a2"]]
+    """Each record has a lane of its own then."""
+    lanes = Lanes()
+    lanes.put(works("abc"))
+    assert [events(taken(lanes)) for _ in range(3)] == [["a0"], ["b1"], ["c2"]]
 
 
 def test_a_probe_is_not_halted() -> None:
-    lanes = Lanes(exclusive=True)
+    lanes = Lanes()
     lanes.put(works("ab"))
     hand = taken(lanes)
     assert hand is not None
@@ -102,13 +114,12 @@ def test_a_probe_is_not_halted() -> None:
 
 
 def test_batches_fill_or_wait() -> None:
-    lanes = Lanes(exclusive=True, batch=3, within_s=0.05)
+    lanes = BatchLanes(3, 0.05)
     lanes.put(works("pppp"))
     hand = taken(lanes)
     assert events(hand) == ["p0", "p1", "p2"]
-    assert hand is not None
-    lanes.finish(hand)
-    assert [w.event for w in lanes.done] == ["p0", "p1", "p2"]
+    handled(lanes, hand)
+    assert done(lanes) == ["p0", "p1", "p2"]
     assert taken(lanes) is None, "one record waits for others"
     time.sleep(0.06)
     lanes.tick()
@@ -116,7 +127,7 @@ def test_batches_fill_or_wait() -> None:
 
 
 def test_a_batch_that_failed_is_taken_apart() -> None:
-    lanes = Lanes(exclusive=True, batch=3, within_s=60)
+    lanes = BatchLanes(3, 60)
     lanes.put(works("pppp"))
     hand = taken(lanes)
     assert hand is not None
@@ -129,13 +140,11 @@ def test_a_batch_that_failed_is_taken_apart() -> None:
     for expected in ("p0", "p1", "p2"):
         hand = taken(lanes)
         assert events(hand) == [expected]
-        assert hand is not None
-        lanes.finish(hand)
-        lanes.tick()
+        handled(lanes, hand)
 
 
 def test_drop_leaves_what_is_in_a_hand() -> None:
-    lanes = Lanes(exclusive=True)
+    lanes = Lanes()
     lanes.put(works("aabb"))
     hand = taken(lanes)
     assert len(lanes.drop(lambda _: True)) == 3
@@ -150,30 +159,29 @@ def test_drop_leaves_what_is_in_a_hand() -> None:
 
 
 def test_an_abandoned_worker_is_not_heard() -> None:
-    lanes = Lanes(exclusive=True)
+    lanes = Lanes()
     lanes.put(works("aab"))
     hand = taken(lanes, 1e-6)
     assert hand is not None
     hand.at = 1  # the first is handled, the second hangs
     lanes.abandon(hand, TimeoutError())
-    assert [w.event for w in lanes.done] == ["a0"]
+    assert done(lanes) == ["a0"]
     ((failed, _),) = lanes.failed
     assert [w.event for w in failed] == ["a1"]
     assert events(taken(lanes)) == ["b2"]
     hand.at = 3
     lanes.finish(hand)
-    assert len(lanes.done) == 1
+    assert len(done(lanes)) == 1
 
 
 @pytest.mark.parametrize("number", [1, 8])
 def test_threads_keep_the_order_of_a_key(number: int) -> None:
-    lanes, rnd = Lanes(exclusive=True), random.Random(7)
+    lanes, rnd = Lanes(), random.Random(7)
     seen: dict[Any, list[int]] = defaultdict(list)
     running: set[Any] = set()
     overlaps: list[Any] = []
 
-    def call(works: list[Work]) -> None:
-        (one,) = works
+    def call(one: Work) -> None:
         if one.lane in running:
             overlaps.append(one.lane)
         running.add(one.lane)
@@ -195,8 +203,7 @@ def test_threads_keep_the_order_of_a_key(number: int) -> None:
         while lanes.failed:
             lanes.again(lanes.failed.popleft()[0])
         while lanes.done:
-            lanes.done.popleft()
-            done += 1
+            done += len(lanes.done.popleft())
     lanes.close()
     assert done == total
     assert not overlaps
@@ -204,10 +211,10 @@ def test_threads_keep_the_order_of_a_key(number: int) -> None:
 
 
 def test_a_thread_that_hangs_is_replaced() -> None:
-    lanes, hang, handled = Lanes(exclusive=True), threading.Event(), threading.Event()
+    lanes, hang, handled = Lanes(), threading.Event(), threading.Event()
 
-    def call(works: list[Work]) -> None:
-        if works[0].lane == "a":
+    def call(one: Work) -> None:
+        if one.lane == "a":
             hang.wait(30)
         else:
             handled.set()
@@ -229,22 +236,22 @@ def test_a_thread_that_hangs_is_replaced() -> None:
 def test_tasks_of_one_loop() -> None:
     import asyncio
 
-    lanes, running, most = Lanes(exclusive=True), [0], [0]
+    lanes, running, most = Lanes(), [0], [0]
     seen: dict[Any, list[int]] = defaultdict(list)
 
-    async def call(works: list[Work]) -> None:
+    async def call(one: Work) -> None:
         running[0] += 1
         most[0] = max(most[0], running[0])
         await asyncio.sleep(0.001)
         running[0] -= 1
-        seen[works[0].lane].append(works[0].offset)
-        if works[0].offset == 13:
+        seen[one.lane].append(one.offset)
+        if one.offset == 13:
             await asyncio.sleep(30)
 
-    Tasks(lanes, call, number=4, timeout_s=0.5, name="t")
+    Tasks(lanes, call, number=4, batches=False, timeout_s=0.5, name="t")
     lanes.put(works("abcdefgh" * 50))
     deadline = time.monotonic() + 30
-    while len(lanes.done) + len(lanes.failed) < 400 - 48 and time.monotonic() < deadline:
+    while len(done(lanes)) + len(lanes.failed) < 400 - 48 and time.monotonic() < deadline:
         lanes.wait(0.05)
     lanes.close()
     assert most[0] == 4

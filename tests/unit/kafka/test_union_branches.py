@@ -50,7 +50,7 @@ def test_fast_and_general_check_agree() -> None:
     for _ in range(300):
         kinds = [draw.choice([draw.choice(SIMPLE), ["null", draw.choice(SIMPLE)]]) for _ in range(draw.randrange(1, 8))]
         schema = schema_of(kinds)
-        fast, parsed = decode._choice_check(schema), parse_schema(schema)
+        fast, parsed = decode._choice_check(schema) or (lambda _: None), parse_schema(schema)
         for _ in range(30):
             out = io.BytesIO()
             schemaless_writer(out, parsed, {f"f{i}": value_of(kind, draw) for i, kind in enumerate(kinds)})
@@ -81,4 +81,4 @@ def test_other_schemas_are_walked_in_general(kind: Any) -> None:
 
 
 def test_a_schema_without_unions_is_not_walked() -> None:
-    decode._choice_check(schema_of(["int", "string"]))(b"")  # would fail if it read anything
+    assert decode._choice_check(schema_of(["int", "string"])) is None
