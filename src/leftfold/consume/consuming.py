@@ -261,7 +261,8 @@ class Consuming(GroupEvents):
 
     def _wait_for_room(self) -> None:
         """Wait for workers. The group is served inside of `poll` only, so it is called with everything paused."""
-        self._lanes.wait(self._turn_s)
+        # Into a database, a partition waits for its dead letter, and no worker tells when that is there.
+        self._lanes.wait(_BUSY_TURN_S if self._rows is not None and not self._breaker.is_open else self._turn_s)
         if clock.monotonic() - self._last_poll > _UNSERVED_S:
             if not self._stalled:
                 self._stalled = True

@@ -64,7 +64,7 @@ _ONCE_MORE = ("40",)
 
 
 class SqlRows:
-    """The rows of one consumer. Workers use `connect`, `lock` and `move_with`; one thread calls all others."""
+    """The rows of one consumer. Workers call `connect`, `lock`, `move_with` and `commit`; one thread calls the rest."""
 
     def __init__(self, consumer: Consumer[..., Any], group: str, url: SecretStr) -> None:
         assert consumer.into is not None
@@ -214,6 +214,9 @@ class SqlRows:
         row = one(connection, _MOVE, self._values(_key(part), target))
         if row is None or row[0] != transaction:
             raise self.handler_committed()
+
+    def commit(self, connection: Connection) -> None:
+        connection.execute("commit")
 
     def _values(self, key: Key, offset: int | None = None) -> dict[str, Any]:
         return {

@@ -126,7 +126,7 @@ class _Session:
             target = works[booked - 1].offset + 1 if booked else position
             if target > position:
                 self._rows.move_with(connection, part, target, transaction)
-            connection.execute("commit")
+            self._rows.commit(connection)
         except psycopg.Error as error:
             self._roll_back(connection)
             if is_away(error, connection):
