@@ -6,6 +6,7 @@ Without a step it runs until it is ended. It dies by `os._exit`, as by SIGKILL: 
 from __future__ import annotations
 
 import os
+import random
 import sys
 import threading
 import time
@@ -18,24 +19,29 @@ from confluent_kafka import Producer
 import leftfold
 from leftfold.cli.progress import end_on_signal
 from leftfold.consume.consuming import Consuming
+from leftfold.consume.sql_rows import SqlRows
 from leftfold.kafka import transactions
 from leftfold.kafka.dead_letters import DeadLetterWriter
 from leftfold.kafka.group import Member
 
-ALL = ("at_most_once", "at_least_once", "exactly_once")
+ALL = ("at_most_once", "at_least_once", "exactly_once", "exactly_once_sql")
+OF_KAFKA = ALL[:3]
 # The steps at which it may die, and the deliveries that have them.
 STEPS = {
     "polled": ALL,
+    "position locked": ("exactly_once_sql",),
     "position committed": ("at_most_once",),
     "handler half done": ALL,
     "handler done": ALL,
     "settled": ALL,
-    "dead letter acknowledged": ("at_most_once", "at_least_once"),
+    "dead letter acknowledged": ("at_most_once", "at_least_once", "exactly_once_sql"),
     "records written": ("exactly_once",),
-    "commit due": ALL,  # exactly once: the positions are in the transaction
-    "commit sent": ALL,
+    "position moved": ("exactly_once_sql",),
+    "commit due": OF_KAFKA,  # exactly once: the positions are in the transaction
+    "commit sent": ALL,  # into a database: to the database
     "committed": ALL,
 }
+OF_ROWS = {"position locked": "lock", "position moved": "move_with", "committed": "commit"}  # methods of SqlRows
 DIED = 86
 
 
@@ -74,6 +80,19 @@ def dying_client(step: str, die: Callable[[], None]) -> type[Producer]:
     return DyingClient
 
 
+def dying_commit(die: Callable[[], None]) -> Callable[[SqlRows, Any], None]:
+    """Return a commit of the database during which the process dies."""
+    commit = SqlRows.commit
+
+    def sent(rows: SqlRows, connection: Any) -> None:
+        threading.Thread(target=commit, args=(rows, connection), daemon=True).start()
+        time.sleep(random.uniform(0, 0.002))  # it is on its way, and its answer is not there yet, or just so
+        die()
+        time.sleep(0.2)
+
+    return sent
+
+
 def arrange(step: str, delivery: str, die: Callable[[], None]) -> None:
     """Let the process die after this step."""
 
@@ -101,6 +120,12 @@ def arrange(step: str, delivery: str, die: Callable[[], None]) -> None:
     if delivery == "exactly_once" and step in ("records written", "commit due", "commit sent"):
         setattr(transactions, "Client", dying_client(step, die))  # noqa: B010 # it is not exported, and is replaced here
         return
+    if delivery == "exactly_once_sql" and step == "commit sent":
+        setattr(SqlRows, "commit", dying_commit(die))  # noqa: B010 # it is replaced here
+        return
+    if delivery == "exactly_once_sql" and step in OF_ROWS:
+        after(SqlRows, OF_ROWS[step])
+        return
     match step:
         case "polled":
             after(Member, "poll", lambda _, messages: any(m.error() is None for m in messages))
@@ -127,7 +152,7 @@ def main() -> None:
     handler = consumer.function.__globals__
     if step:
         die = dies(count)
-        arrange(step, consumer.delivery, die)
+        arrange(step, consumer.delivery if consumer.into is None else "exactly_once_sql", die)
         handler["at_step"] = lambda name: die() if name == step else None
     crew = app.crew(sys.argv[4])
     end_on_signal(crew.stop)

@@ -18,6 +18,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # its stubs forget to re-export these
@@ -30,7 +31,7 @@ import leftfold
 from leftfold.kafka.decode import avro_decoder
 from tests.engine import consumers, projects
 from tests.engine.conftest import Cluster
-from tests.engine.dying_consumer import DIED, STEPS
+from tests.engine.dying_consumer import ALL, DIED, STEPS
 
 FULL = bool(os.environ.get("LEFTFOLD_DELIVERIES"))
 DEATHS = 20 if FULL else 1
@@ -40,6 +41,7 @@ IN_CI = {
     "at_most_once": ("position committed", "handler done"),
     "at_least_once": ("handler half done", "handler done", "commit sent"),
     "exactly_once": ("settled", "records written", "commit sent"),
+    "exactly_once_sql": ("handler half done", "position moved", "commit sent"),
 }
 SEED = 20261117
 IN_FLIGHT = 300
@@ -59,7 +61,8 @@ def at_step(name: str) -> None:
     orders, start="beginning", delivery="{delivery}", in_flight={in_flight},
     most_dead=lf.MostDead(share=1.0, run=10_000), {options}
 )
-def effect(order: Order):
+def effect({parameters}):
+    {half}
     at_step("handler half done")
     if order.number % 97 == 0:
         raise lf.Unprocessable(f"{{order.number}} is a multiple of 97")
@@ -68,6 +71,11 @@ def effect(order: Order):
     return {returned}
 """
 EFFECT = 'os.write(out, b"%d\\n" % order.number)  # one write: it is there as a whole, or not at all'
+LEDGER = """
+create schema {schema};
+create table {schema}.ledger (number bigint, half integer)
+"""
+HALVES = "select number from ledger group by number having sum(half) <> 0"
 BILLS = """
 
 class Bill(lf.Event):
@@ -85,14 +93,22 @@ pytestmark = pytest.mark.timeout(7_200 if FULL else 600)
 class Group:
     """Members of one consumer group, each a process."""
 
-    def __init__(self, cluster: Cluster, root: Path, delivery: str) -> None:
+    def __init__(self, cluster: Cluster, root: Path, delivery: str, postgres: str) -> None:
         self.delivery = delivery
-        once = delivery == "exactly_once"
+        once, sql = delivery == "exactly_once", delivery == "exactly_once_sql"
+        namespace = f"d{uuid.uuid4().hex[:8]}"
+        insert = 'db.execute("insert into ledger values (%s, {})", (order.number,))'
+        if sql:
+            with psycopg.connect(postgres) as connection:
+                connection.execute(LEDGER.format(schema=namespace).encode())
+            os.environ["LEDGER_URL"] = f"{postgres}&options=-csearch_path%3D{namespace}"
         declared = (BILLS if once else "") + HANDLERS.format(
-            delivery=delivery,
+            delivery=delivery.removesuffix("_sql"),
+            parameters="order: Order, db: lf.SqlConnection" if sql else "order: Order",
+            half=insert.format(-1) if sql else "pass",
             in_flight=IN_FLIGHT,
-            options="to=bills" if once else "",
-            effect="pass" if once else EFFECT,
+            options="to=bills" if once else 'into=lf.Sql("env:LEDGER_URL")' if sql else "",
+            effect="pass" if once else insert.format(1) if sql else EFFECT,
             returned="Bill(number=order.number, customer=order.customer, at=order.at)" if once else "None",
         )
         self._bills: Counter[int] = Counter()
@@ -100,7 +116,7 @@ class Group:
         self._decode: Any = None
         self.notes = root / "notes"
         os.environ["NOTES"] = str(self.notes)
-        self.app = consumers.make(root / "project", cluster.endpoints, f"d{uuid.uuid4().hex[:8]}", declared)
+        self.app = consumers.make(root / "project", cluster.endpoints, namespace, declared)
         self._errors = (root / "errors").open("ab")
         self._shorten_sessions()
 
@@ -133,7 +149,11 @@ class Group:
             process.wait()
 
     def handled(self) -> Counter[int]:
-        """How often each order has had its effect: a line in a file, or a bill that read-committed readers see."""
+        """How often each order has had its effect: a line in a file, a bill that readers see, or a row."""
+        if self.delivery == "exactly_once_sql":
+            with psycopg.connect(os.environ["LEDGER_URL"]) as connection:
+                assert connection.execute(HALVES).fetchall() == [], "half an effect"
+                return Counter(number for (number,) in connection.execute("select number from ledger where half = 1"))
         if self.delivery != "exactly_once":
             return consumers.noted(self.notes)
         if self._reader is None:
@@ -172,9 +192,9 @@ class Group:
         projects.await_true(lambda: self.lag() == 0, timeout=180, what="the group to catch up")
 
 
-@pytest.fixture(params=["at_most_once", "at_least_once", "exactly_once"])
-def group(cluster: Cluster, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Group]:
-    made = Group(cluster, tmp_path, request.param)
+@pytest.fixture(params=ALL)
+def group(cluster: Cluster, postgres: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Group]:
+    made = Group(cluster, tmp_path, request.param, postgres)
     yield made
     made.close()
 

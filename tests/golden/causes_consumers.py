@@ -9,7 +9,9 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import psycopg
 from confluent_kafka import KafkaError, KafkaException
+from pydantic import SecretStr
 
 import leftfold as lf
 from leftfold.consume.clients import ConsumerNames, LogClients
@@ -19,6 +21,7 @@ from leftfold.consume.lanes import Work
 from leftfold.consume.position import ConsumerPosition
 from leftfold.consume.settled import Committed, Settled, encoded
 from leftfold.consume.slices import Slice, SliceWriter
+from leftfold.consume.sql_rows import SqlRows
 from leftfold.consume.starts import Starts
 from leftfold.errors import LeftfoldError
 from leftfold.kafka import document_log
@@ -184,6 +187,61 @@ def transaction_not_committed(tmp: Path) -> None:
         writer.write(piece, member)
 
 
+LEDGER = "postgresql://clerk:secret@127.0.0.1:1/ledger"
+INTO = 'delivery="exactly_once", into=lf.Sql("env:LEDGER_URL")'
+BOOK = f'@lf.consumer(clicks, start="beginning", {INTO})\ndef book(click: Click, db: lf.SqlConnection) -> None: ...\n'
+
+
+def booking(tmp: Path) -> Any:
+    return project(tmp, HEAD + EVENT + TOPIC + BOOK).catalog.consumer("book")
+
+
+def rows(tmp: Path, url: str = LEDGER) -> SqlRows:
+    return SqlRows(booking(tmp), "leftfold.book", SecretStr(url))
+
+
+def database_away(tmp: Path) -> None:
+    rows(tmp).open()
+
+
+def database_refused(tmp: Path) -> None:
+    rows(tmp, "postgres//clerk:secret@ledger")
+
+
+def table_refused(tmp: Path) -> None:
+    raise rows(tmp).refused(psycopg.errors.InsufficientPrivilege("permission denied for table leftfold_positions"))
+
+
+def partition_overtaken(tmp: Path) -> None:
+    raise rows(tmp).overtaken(Settled("clicks", ID, 0, Committed(500)))
+
+
+def handler_committed(tmp: Path) -> None:
+    ended: Any = stand_in(cursor=lambda **_: stand_in(execute=lambda *_: stand_in(fetchone=lambda: ("8",))))
+    rows(tmp).move_with(ended, Settled("clicks", ID, 0, Committed(500)), 501, "7")
+
+
+def row_forgotten(tmp: Path) -> None:
+    one = booking(tmp)
+    none: Any = stand_in(claim=lambda _: {})
+    Starts(one, names(one), clients(notes=note(ID)), none).choose([PART], stand_in())
+
+
+def psycopg_missing(tmp: Path) -> None:
+    booking(tmp)
+    with mock.patch("importlib.util.find_spec", return_value=None):
+        lf.open(tmp).position("book")
+
+
+def url_missing(tmp: Path) -> None:
+    booking(tmp)
+    kafka = 'kafka = { bootstrap = "127.0.0.1:1" }'
+    more = 'registry = { url = "http://127.0.0.1:1" }\nonline = { url = "redis://127.0.0.1:1" }'
+    with (tmp / "leftfold.toml").open("a") as file:
+        file.write(f"\n[profile.prod]\n{kafka}\n{more}\n")
+    lf.open(tmp, profile="prod").position("book")
+
+
 def not_noted(_: Path) -> None:
     log = ConsumerLog(KAFKA, "leftfold.consumers")
     log.__dict__["_partitions"] = 1
@@ -225,6 +283,19 @@ CAUSES: dict[str, Cause] = {
     "consumer-option/order": consumer('batch=lf.Batch(10), order="key"'),
     "consumer-option/failure": consumer('failure="ignore"'),
     "consumer-to": consumer("to=clicks"),
+    "sql-url": consumer(f'delivery="exactly_once", into=lf.Sql("{LEDGER}")'),
+    "consumer-into": declares(BOOK.replace("def book", "async def book")),
+    "consumer-into/at-least-once": consumer('into=lf.Sql("env:LEDGER_URL")'),
+    "consumer-into/to": consumer(f"{INTO}, to=clicks"),
+    "consumer-option/into": consumer(f'{INTO}, order="key"'),
+    "handler-signature/into": consumer(INTO),
+    "database-away": database_away,
+    "database-refused": database_refused,
+    "database-refused/table": table_refused,
+    "partition-overtaken": partition_overtaken,
+    "handler-committed": handler_committed,
+    "psycopg-missing": psycopg_missing,
+    "environment-missing/consumer": url_missing,
     "handler-returns": handler_returns,
     "transaction-not-committed": transaction_not_committed,
     "handler-signature": declares('@lf.consumer(clicks, start="now")\ndef notify() -> None:\n    pass\n'),
@@ -245,6 +316,7 @@ CAUSES: dict[str, Cause] = {
     "log-overtaken/fetch": member(KafkaError._AUTO_OFFSET_RESET, fatal=False),
     "position-beyond-log": starts(Committed(1_000, ID)),
     "position-forgotten": starts(None, notes=note(ID)),
+    "position-forgotten/database": row_forgotten,
     "position-not-committed": starts(None, commits=False),
     "not-applied/consumer": not_applied,
     "handler-failed": failed(', failure="stop"', 1),

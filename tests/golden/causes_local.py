@@ -17,7 +17,7 @@ from pathlib import Path
 from unittest import mock
 
 from leftfold import jars
-from leftfold.local import cluster, endpoints, exclusive, java, redis_server
+from leftfold.local import cluster, endpoints, exclusive, java, postgres_server, redis_server
 from leftfold.local.endpoints import Endpoints, Ports
 
 JAVA_17 = "echo 'openjdk version \"17.0.15\" 2025-04-15' >&2; exit 0"
@@ -135,6 +135,19 @@ def redis_failed(tmp: Path) -> None:
     _up(tmp, redis="echo 'Bad file format reading the append only file'; exit 1")
 
 
+def postgres_missing(tmp: Path) -> None:
+    with machine(tmp), mock.patch.object(postgres_server, "_INSTALLED", tmp / "none"):
+        postgres_server.find()
+
+
+def postgres_failed(tmp: Path) -> None:
+    """Its directory cannot be made."""
+    said = "initdb: error: could not create directory: No space left on device"
+    with machine(tmp, setpriv=f"echo '{said}'; exit 1", initdb=f"echo '{said}'; exit 1", postgres=WAITS):
+        service = postgres_server.service(endpoints.state_dir(tmp), port=20001)
+        cluster._format_postgres(tmp, {"postgres": service}, lambda _: None)
+
+
 def cluster_down(tmp: Path) -> None:
     endpoints.read(tmp)
 
@@ -174,6 +187,8 @@ CAUSES: dict[str, Callable[[Path], None]] = {
     "java-missing": java_missing,
     "java-too-old": java_too_old,
     "redis-missing": redis_missing,
+    "postgres-missing": postgres_missing,
+    "postgres-failed": postgres_failed,
     "mvn-missing": mvn_missing,
     "jar-download-failed": jar_download_failed,
     "jar-checksum": jar_checksum,

@@ -8,6 +8,9 @@ One thread owns the client and every decision. Each turn of `run` does the follo
 4. Judge and decode what came. At most once: commit the position after these records, and wait for the answer.
 5. Hand the records to the workers.
 
+A consumer with a database (`into`) has its records booked in step 5, with the position: see `sql_threads`. Step 2 then
+tells the group what is booked, and passes over settled records that left nothing to book.
+
 A death after step 3 leaves nothing behind. At least once, a death after step 5 and before the next commit means that
 records are handled again. At most once, a death after step 4 means that records are never handled.
 """
@@ -17,9 +20,10 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from leftfold import clock
+from leftfold.consume.booking import SLICE, DatabaseAway, RejectedRecord
 from leftfold.consume.clients import ConsumerNames, LogClients
 from leftfold.consume.lanes import BatchLanes, Lanes, Work
 from leftfold.consume.progress import ConsumerProgress
@@ -42,6 +46,11 @@ from leftfold.kafka.group import GroupEvents, LogPartition, Member, Position
 from leftfold.kafka.judge import RecordJudge
 from leftfold.kafka.log_reader import headers_of
 
+if TYPE_CHECKING:
+    from pydantic import SecretStr
+
+    from leftfold.consume.sql_rows import SqlRows
+
 _COMMIT_EVERY_S = 1.0
 _COMMIT_EVERY = 1_000  # records
 _COMMIT_IDLE_S = 3_600.0  # brokers forget positions that are not committed for a week
@@ -53,6 +62,7 @@ _MOST_AT_ONCE = 1_000
 _MOST_BYTES = 64 * 1_024 * 1_024  # of records in flight
 _WIDEST = 20_000  # offsets between the committed position and the newest record that was taken
 _REGISTRY_S = 1.0  # between two questions to a registry that does not answer
+_DATABASE_S = 120.0  # how long an assignment waits for a database that is away
 _MEASURE_EVERY_S = 0.1
 _BY_BROKER = 2  # librdkafka's number for a timestamp that the broker set
 
@@ -79,6 +89,7 @@ class Consuming(GroupEvents):
         names: ConsumerNames,
         clients: LogClients,
         *,
+        database: SecretStr | None = None,
         until_caught_up: bool = False,
     ) -> None:
         self.progress = ConsumerProgress(consumer.name)
@@ -87,7 +98,10 @@ class Consuming(GroupEvents):
         self._clients = clients
         self._until_caught_up = until_caught_up
         self._at_most_once = consumer.delivery == "at_most_once"
-        self._slices: SliceWriter | None = None  # exactly once
+        self._rows = None if database is None else _rows(consumer, names, database)  # exactly once into a database
+        # The group's position follows what is settled. Else it is committed before, or in a transaction of Kafka.
+        self._follows = consumer.delivery == "at_least_once" or self._rows is not None
+        self._slices: SliceWriter | None = None  # exactly once into a topic
         self._slice: Slice | None = None
         self._stop = threading.Event()
         self._parts: dict[LogPartition, Settled] = {}
@@ -106,23 +120,30 @@ class Consuming(GroupEvents):
         self._to_commit: list[Work] = []  # at most once: records whose position is not committed yet
         self._stalled = False
         self._paused = False
-        self._starts = Starts(consumer, names, clients)
+        self._starts = Starts(consumer, names, clients, self._rows)
         self._sources = {name: _Source.of(topic, clients) for name, topic in names.sources.items()}
         self._lane = _lane_by(consumer.order)
         batch = consumer.batch
         # Records are taken, and results collected, in pieces: a turn of the loop costs as much as many records.
         self._least_room = max(1, consumer.in_flight // 4)
-        self._lanes = (
-            Lanes(report_at=self._least_room)
-            if batch is None
-            else BatchLanes(batch.most, batch.within_s, report_at=self._least_room)
-        )
+        if batch is not None:
+            self._lanes: Lanes = BatchLanes(batch.most, batch.within_s, report_at=self._least_room)
+        elif self._rows is not None:
+            self._lanes = BatchLanes(SLICE, 0.0, whole=False, report_at=self._least_room)
+        else:
+            self._lanes = Lanes(report_at=self._least_room)
         self._turn_s = _TURN_S if batch is None else min(_TURN_S, batch.within_s)
-        self._retries = Retries(consumer, self._lanes, self.progress, bury=self._bury, forget=self._forget)
+        self._retries = Retries(
+            consumer, self._lanes, self.progress, bury=self._bury, forget=self._forget, rows=self._rows
+        )
 
     def _start_workers(self) -> Threads | Tasks:
-        consumer, call, batches = self._consumer, self._call(), self._consumer.batch is not None
-        number, name = consumer.parallel, consumer.name
+        consumer, number, name = self._consumer, self._consumer.parallel, self._consumer.name
+        if self._rows is not None:
+            from leftfold.consume.sql_threads import SqlThreads
+
+            return SqlThreads(self._lanes, self._rows, self._book(), number=number, name=name)
+        call, batches = self._call(), consumer.batch is not None
         if consumer.is_async:
             return Tasks(self._lanes, call, number=number, batches=batches, timeout_s=consumer.timeout_s, name=name)
         return Threads(self._lanes, call, number=number, batches=batches, name=name)
@@ -139,6 +160,13 @@ class Consuming(GroupEvents):
         if self._consumer.wants_record:
             return lambda work: handler(work.event, self._record(work))
         return lambda work: handler(work.event)
+
+    def _book(self) -> Callable[[Work, Any], Any]:
+        """Return the function that calls the handler with a connection to its database."""
+        handler: Callable[..., Any] = self._consumer.function
+        if self._consumer.wants_record:
+            return lambda work, connection: handler(work.event, self._record(work), connection)
+        return lambda work, connection: handler(work.event, connection)
 
     def _call_and_encode(self, handler: Callable[..., Any], slices: SliceWriter) -> Callable[[Work], Any]:
         """Return a function that calls the handler and keeps what it returns, encoded."""
@@ -183,6 +211,8 @@ class Consuming(GroupEvents):
         self._check_applied([*topics, self._names.dead, *([self._names.to] if self._names.to else ())])
         if self._consumer.to is not None:
             self._slices = SliceWriter(self._consumer, self._names, self._clients)
+        if self._rows is not None:
+            self._rows.open()
         if self._until_caught_up:
             self._goals = self._ends(topics)
         self._letters = DeadLetterWriter(self._clients.kafka, self._names.dead)
@@ -215,7 +245,7 @@ class Consuming(GroupEvents):
             self._commit_slice()
         elif self._slice is not None:
             self._write_slice()
-        elif self._consumer.delivery == "at_least_once" or not self._in_flight:
+        elif self._follows or not self._in_flight:
             self._commit_if_due()
         if self._not_yet and clock.monotonic() >= self._ask_again:
             self._take([])
@@ -248,7 +278,9 @@ class Consuming(GroupEvents):
     def _wait_for_room(self) -> None:
         """Wait for workers. The group is served inside of `poll` only, so it is called with everything paused."""
         self._lanes.hurry()
-        self._lanes.wait(self._turn_s)
+        # Into a database, a partition waits for its dead letter, and no worker tells when that is there.
+        soon = self._rows is not None and not self._retries.is_outage
+        self._lanes.wait(_BUSY_TURN_S if soon else self._turn_s)
         if clock.monotonic() - self._last_poll > _UNSERVED_S:
             if not self._stalled:
                 self._stalled = True
@@ -314,13 +346,12 @@ class Consuming(GroupEvents):
         part = self._parts.get((topic, message.partition()))  # type: ignore[call-overload] # an equal tuple, made in half the time
         if part is None or offset < part.next:
             return None  # of an assignment that is over, or fetched a second time after a pause
-        first = None
-        if (source := self._sources.get(topic)) is None:
-            first = redriven_from(message)
-            source = None if first is None else self._sources.get(first.place.topic)
-            if source is None:  # Leftfold did not write it
-                part.reach(offset + 1)
-                return None
+        source, first = self._sources.get(topic), None
+        if source is None and (first := redriven_from(message)) is not None:
+            source = self._sources.get(first.place.topic)
+        if source is None:  # Leftfold did not write it
+            part.reach(offset + 1)
+            return None
         kind, log_ms = message.timestamp()
         log_us, by_broker = log_ms * 1_000, kind == _BY_BROKER
         if first is not None or source.first_log:
@@ -328,18 +359,24 @@ class Consuming(GroupEvents):
         key = message.key()
         fields, verdict = source.judge(key, message.value(), log_us, by_broker)
         if not part.take(offset, log_us):
-            return None
+            return None  # settled by an earlier owner of the partition
         if verdict is None and fields is not None:
             return Work(part, offset, self._lane(key, part, message), source.make(fields), "accepted", message)
-        if verdict is not None and verdict.outcome == "rejected":
-            self._in_flight += 1
-            self._in_flight_bytes += len(message)
-            self._retries.give_up(Work(part, offset, None, None, "rejected", message), "rejected", verdict.reason)
-        elif verdict is not None and self._consumer.late == "deliver":  # late, or from the future
-            return Work(part, offset, self._lane(key, part, message), source.make(fields), verdict.outcome, message)
-        else:  # or a deletion in a compacted topic, which is no event
-            part.settle(offset)
+        if verdict is None or (verdict.outcome != "rejected" and self._consumer.late == "skip"):
+            part.settle(offset)  # a deletion in a compacted topic, which is no event; late, or from the future
             self.progress.skipped += 1
+            return None
+        event = RejectedRecord(verdict.reason) if verdict.outcome == "rejected" else source.make(fields)
+        work = Work(part, offset, self._lane(key, part, message), event, verdict.outcome, message)
+        return work if verdict.outcome != "rejected" else self._rejected(work)
+
+    def _rejected(self, work: Work) -> Work | None:
+        """Give up a record that is no event. Into a database it stands in its lane until its dead letter is there."""
+        if self._rows is not None:
+            return work
+        self._in_flight += 1
+        self._in_flight_bytes += len(work.message)
+        self._retries.give_up(work, "rejected", str(work.event))
         return None
 
     def _log_time(self, message: Any, first: FirstPlace | None) -> tuple[int, bool]:
@@ -379,6 +416,8 @@ class Consuming(GroupEvents):
             self.progress.dead += 1
             if work.part.owned:
                 work.part.settle(work.offset)
+            if self._rows is not None:
+                self._lanes.let_go([work])
 
     def _bury(self, work: Work, outcome: str, reason: str) -> None:
         """Write a dead letter. Its record is settled once all in-sync replicas have it."""
@@ -446,6 +485,7 @@ class Consuming(GroupEvents):
         waited = now - self._last_commit
         if waited < _COMMIT_EVERY_S and self._uncommitted < _COMMIT_EVERY:
             return
+        self._pass_over(self._parts)
         positions = self._positions(self._parts)
         changed = {part: at for part, at in positions.items() if at != self._sent.get(part)}
         if not changed and waited < _COMMIT_IDLE_S:
@@ -456,7 +496,23 @@ class Consuming(GroupEvents):
             self._sent |= changed
 
     def _positions(self, parts: Mapping[LogPartition, Settled]) -> dict[LogPartition, Position]:
-        return {part: Position(s.low, encoded(s.position())) for part, s in parts.items() if s.owned}
+        at = {
+            part: s.position() if self._rows is None else Committed(s.booked, s.topic_id)
+            for part, s in parts.items()
+            if s.owned
+        }
+        return {part: Position(position.offset, encoded(position)) for part, position in at.items()}
+
+    def _pass_over(self, parts: Mapping[LogPartition, Settled]) -> None:
+        """Move positions in the consumer's database past settled records after which nothing was booked."""
+        if self._rows is None:
+            return
+        try:
+            for part in parts.values():
+                if part.owned and not part.in_flight and part.low > part.booked:
+                    self._rows.pass_over(part)
+        except DatabaseAway:
+            pass  # with the next commit, or by the next owner
 
     def committed(self, offsets: dict[LogPartition, int]) -> None:
         for part, offset in offsets.items():
@@ -468,8 +524,9 @@ class Consuming(GroupEvents):
 
     def _commit_now(self, parts: Mapping[LogPartition, Settled]) -> None:
         """Commit what is settled of these partitions, and wait for the answer."""
-        if self._consumer.delivery != "at_least_once" or not parts:
+        if not self._follows or not parts:
             return  # their positions are committed before the handler is called, or in a transaction
+        self._pass_over(parts)
         positions = self._positions(parts)
         if positions and self._member.commit(positions, patience_s=_LAST_COMMIT_S):
             self.committed({part: at.offset for part, at in positions.items()})
@@ -507,10 +564,22 @@ class Consuming(GroupEvents):
 
     def assigned(self, parts: list[LogPartition]) -> dict[LogPartition, int]:
         self.progress.rebalances += 1
-        starts = self._starts.choose(parts, self._member)
+        starts = self._chosen(parts)
         self._parts |= starts
         self._count_partitions()
         return {part: settled.next for part, settled in starts.items()}
+
+    def _chosen(self, parts: list[LogPartition]) -> dict[LogPartition, Settled]:
+        """Choose where partitions begin. Waits for a database that is away."""
+        deadline = clock.monotonic() + _DATABASE_S
+        while True:
+            try:
+                return self._starts.choose(parts, self._member)
+            except DatabaseAway as error:
+                self.progress.waiting = True
+                if clock.monotonic() > deadline or self._stop.wait(1.0):
+                    assert self._rows is not None
+                    raise self._rows.away(error) from error
 
     def revoked(self, parts: list[LogPartition]) -> None:
         gone = {part: self._parts[part] for part in parts if part in self._parts}
@@ -551,7 +620,7 @@ class Consuming(GroupEvents):
         """
         deadline = clock.monotonic() + (0 if self._drained else self._consumer.drain_s)
         self._drained = self._stop.is_set()  # leaving the group calls this again, and must not wait once more
-        if self._consumer.delivery == "at_least_once":
+        if self._follows:
             self._let_go(self._lanes.drop(leaving))
         else:
             self._lanes.halt(False)
@@ -584,8 +653,17 @@ class Consuming(GroupEvents):
         if clock.monotonic() - self._last_look < 1.0:
             return False
         self._last_look = clock.monotonic()
-        positions = self._member.committed(others)
-        return all(part in positions and positions[part].offset >= self._goals[part] for part in others)
+        positions = self._positions_of(others)
+        return all(part in positions and positions[part] >= self._goals[part] for part in others)
+
+    def _positions_of(self, parts: list[LogPartition]) -> Mapping[LogPartition, int]:
+        """Return the positions of partitions that other members have."""
+        if self._rows is None:
+            return {part: at.offset for part, at in self._member.committed(parts).items()}
+        try:
+            return self._rows.read(parts, self._clients.admin.topic_ids({part.topic for part in parts}))
+        except DatabaseAway:
+            return {}
 
     def _measure(self) -> None:
         """Note the lag: records that are not settled, and the age of the oldest of them."""
@@ -629,3 +707,9 @@ def _lane_by(order: Order) -> Callable[[bytes | None, Settled, Any], Hashable]:
             return lambda _, part, __: part
         case "none":
             return lambda _, __, message: message
+
+
+def _rows(consumer: Consumer[..., Any], names: ConsumerNames, database: SecretStr) -> SqlRows:
+    from leftfold.consume.sql_rows import SqlRows
+
+    return SqlRows(consumer, names.group, database)

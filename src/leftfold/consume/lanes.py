@@ -255,11 +255,12 @@ class Lanes:
 class BatchLanes(Lanes):
     """Lanes whose records are handed over in batches: up to `most` records of a lane, which wait for more `within_s`.
 
-    A hand is one call, so it succeeds or fails as a whole.
+    A batch is one call, so it fails as a `whole`; or its records are done up to the one that failed.
     """
 
-    def __init__(self, most: int, within_s: float, *, report_at: int = 1) -> None:
+    def __init__(self, most: int, within_s: float, *, whole: bool = True, report_at: int = 1) -> None:
         super().__init__(report_at=report_at)
+        self._whole = whole
         self._most = most
         self._within_s = within_s
         self._filling: dict[Hashable, float] = {}  # lanes that wait for a batch to fill, and since when
@@ -303,7 +304,7 @@ class BatchLanes(Lanes):
         return works
 
     def _failed_of(self, works: list[Work], at: int) -> list[Work]:
-        return works
+        return works if self._whole else super()._failed_of(works, at)
 
     def _release(self, lane: Hashable) -> None:
         if not self._lanes[lane] or self._is_full(lane):

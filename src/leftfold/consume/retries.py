@@ -9,15 +9,21 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leftfold import clock
+from leftfold.consume.booking import DatabaseAway, PartitionOvertaken, RejectedRecord
 from leftfold.consume.breaker import Breaker, Budget
 from leftfold.consume.lanes import Lanes, Work
 from leftfold.consume.progress import ConsumerProgress
 from leftfold.declare.consumer import Consumer
 from leftfold.declare.record import NotNow, Unprocessable
 from leftfold.errors import LeftfoldError, RunError
+
+if TYPE_CHECKING:
+    from leftfold.consume.sql_rows import SqlRows
+
+_OVERTAKEN_S = 120.0  # how long a partition that another process has claimed may stay with this member
 
 
 class Retries:
@@ -35,12 +41,14 @@ class Retries:
         *,
         bury: Callable[[Work, str, str], None],
         forget: Callable[[list[Work]], None],
+        rows: SqlRows | None = None,  # those of a consumer with a database
     ) -> None:
         self._consumer = consumer
         self._lanes = lanes
         self._progress = progress
         self._bury = bury
         self._forget = forget
+        self._rows = rows
         self._final = consumer.delivery == "at_most_once"  # no record is handed over twice
         self._breaker, self._budget = Breaker(), Budget(consumer.most_dead)
         self._held: list[tuple[float, int, list[Work]]] = []  # by the time at which they are handed over again
@@ -85,6 +93,9 @@ class Retries:
         if isinstance(error, NotNow):
             self._hold(works, now + error.after_s)
             return
+        if isinstance(error, DatabaseAway | PartitionOvertaken | RejectedRecord):
+            self._not_booked(works, error, now)
+            return
         if not isinstance(error, Unprocessable):  # that is about the record, not about what the handler calls
             self._breaker.failed(first.lane, now)
             self._halt_or_go_on()
@@ -104,6 +115,24 @@ class Retries:
         else:
             self._give_up(works, error)
 
+    def _not_booked(
+        self, works: list[Work], error: DatabaseAway | PartitionOvertaken | RejectedRecord, now: float
+    ) -> None:
+        """Decide about records that were not booked, through no fault of the handler."""
+        match error:
+            case DatabaseAway():
+                self._breaker.away(now)
+                self._halt_or_go_on()
+                self._hold(works, now)
+            case RejectedRecord():
+                self.give_up(works[0], "rejected", str(error))
+            case PartitionOvertaken():  # another process has claimed it: the group is about to take it away
+                works[0].failing_since = works[0].failing_since or now
+                if now - works[0].failing_since > _OVERTAKEN_S:
+                    assert self._rows is not None
+                    raise self._rows.overtaken(works[0].part)
+                self._hold(works, now + 1.0)
+
     def _give_up(self, works: list[Work], error: BaseException) -> None:
         reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
         if self._consumer.failure == "stop":
@@ -117,7 +146,8 @@ class Retries:
             ) from error
         for work in works:
             self.give_up(work, "failed", reason)
-        self._lanes.let_go(works)
+        if self._rows is None:  # else the lane waits for the dead letter: no position may pass it before that is there
+            self._lanes.let_go(works)
 
     def give_up(self, work: Work, outcome: str, reason: str) -> None:
         """Write a record as a dead letter, if the budget allows one more."""

@@ -76,17 +76,25 @@ class Threads:
         now, seen = clock.monotonic(), self._seen
         self._seen = {}
         for index, hand in enumerate(self._hands):
-            if not (works := hand.works):
+            works, at = hand.works, self._called_for(hand)
+            if not works or at is None:
                 continue
             before = seen.get(hand)
-            if before is None or before.works is not works or before.at != hand.at:
-                self._seen[hand] = _Seen(works, hand.at, now)
+            if before is None or before.works is not works or before.at != at:
+                self._seen[hand] = _Seen(works, at, now)
             elif now - before.since <= timeout_s:
                 self._seen[hand] = before
             else:
-                self._lanes.abandon(hand, TimeoutError(f"the call took more than {timeout_s:g} s"))
+                self._abandon(hand, works, at, TimeoutError(f"the call took more than {timeout_s:g} s"))
                 self.abandoned += 1
                 self._hands[index] = self._start()
+
+    def _called_for(self, hand: Hand) -> int | None:
+        """Return the index of the record that a handler works on; None if none is called at the moment."""
+        return hand.at
+
+    def _abandon(self, hand: Hand, works: list[Work], at: int, error: TimeoutError) -> None:
+        self._lanes.abandon(hand, error)
 
     def close(self) -> None:
         """Nothing to do: threads end when their lanes are closed."""
