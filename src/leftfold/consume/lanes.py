@@ -125,9 +125,9 @@ class Lanes:
             self._ready.append(name)
 
     def _is_due(self, name: Hashable) -> bool:
-        waiting = self._lanes[name]
+        waiting, now = self._lanes[name], clock.monotonic()
         full = self._batch is None or len(waiting) >= self._batch or waiting[0].alone
-        return full or clock.monotonic() - self._filling.get(name, clock.monotonic()) >= self._within_s
+        return full or now - self._filling.get(name, now) >= self._within_s
 
     def tick(self) -> None:
         """Hand over batches that are not full and have waited long enough. Called from time to time."""
