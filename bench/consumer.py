@@ -16,10 +16,12 @@ import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import fastavro
+import psycopg
 from confluent_kafka import Consumer, Producer
 
 import leftfold
@@ -28,12 +30,15 @@ from bench.pairs import Case, interleave, note
 from leftfold.declare.framing import HEADER_BYTES
 from leftfold.declare.schema import avro_schema
 from leftfold.declare.synthetic import synthetic
+from leftfold.local import cluster
 
 RECORDS = 200_000
 WAITING = 20_000  # records of the third case
+BOOKED = 60_000  # records of the case with a database
+SLICE = 500  # records in a transaction of the database, at most
 LANES = 32
 WAIT_S = 0.005
-GOALS = {"nothing": 0.7, "batches": 0.9, "waiting": 0.9, "bad_vs_clean": 0.95, "to_topic": 0.85}
+GOALS = {"nothing": 0.7, "batches": 0.9, "waiting": 0.9, "bad_vs_clean": 0.95, "to_topic": 0.85, "into_sql": 0.85}
 STREAMS = """\
 import time
 from datetime import datetime
@@ -53,7 +58,13 @@ some = lf.Topic("some", Click, key=Click.user_id, time=Click.at, partitions=6)
 bare_copies = lf.Topic("bare_copies", Click, key=Click.user_id, time=Click.at, partitions=6)
 bad = lf.Topic("bad", Click, key=Click.user_id, time=Click.at, partitions=6)
 copies = lf.Topic("copies", Click, key=Click.user_id, time=Click.at, partitions=6)
+paid = lf.Topic("paid", Click, key=Click.user_id, time=Click.at, partitions=6)
 seen = []
+
+
+@lf.consumer(paid, start="beginning", delivery="exactly_once", into=lf.Sql("env:LEFTFOLD_BENCH_URL"))
+def into_sql(click: Click, db: lf.SqlConnection) -> None:
+    db.execute("insert into ledger values (%s, %s, %s)", (click.user_id, click.item_id, click.price))
 
 
 @lf.consumer(clicks, start="beginning")
@@ -100,8 +111,10 @@ def measure(pairs: int) -> dict[str, Case]:
         # Many keys, none of them hot: what a hot key costs is a property of order, and the pool keeps none.
         events = synthetic(app.catalog.topic("some"), WAITING, seed=2)
         app.send("some", ({**dict(event), "user_id": f"u{number % 997}"} for number, event in enumerate(events)))
+        app.send("paid", synthetic(app.catalog.topic("paid"), BOOKED, seed=3))
         _compare(app)
         return {
+            "into_sql": _booked(app, pairs),
             "bad_vs_clean": _bad(app, pairs),
             "nothing": _case(app, "nothing", "clicks", RECORDS, pairs, _bare, time.process_time),
             "batches": _case(app, "batches", "clicks", RECORDS, pairs, _bare, time.process_time),
@@ -135,6 +148,51 @@ def _case(
     figures = {f"{n}_us_per_record": round(statistics.median(s) / records * 1e6, 2) for n, s in seconds.items()}
     note(f"{name}: {figures}")
     return Case(ratios, GOALS[name], outputs_equal=True, figures=figures)
+
+
+def _booked(app: leftfold.App, pairs: int) -> Case:
+    """Compare bookings with those of a bare loop that keeps its offsets in the same database."""
+    url = cluster.up(app.root, postgres=True, progress=note).postgres_url
+    assert url is not None
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("create table ledger (user_id text, item_id text, price double precision)")
+        connection.execute("create table bare (user_id text, item_id text, price double precision)")
+        connection.execute("create table bare_positions (partition integer primary key, next bigint not null)")
+        case = _case(
+            app, "into_sql", "paid", BOOKED, pairs, lambda a, t, n: _bare_bookings(a, t, n, url), time.process_time
+        )
+        rows = "select user_id, item_id, price, count(*) from {} group by 1, 2, 3 order by 1, 2, 3"
+        ours, bare = ([*connection.execute(rows.format(table).encode())] for table in ("ledger", "bare"))
+    runs = pairs + 1  # ours has run once more, to warm up
+    expected = [(*row[:3], row[3] // pairs * runs) for row in bare]
+    return replace(case, outputs_equal=bool(ours) and ours == expected)
+
+
+def _bare_bookings(app: leftfold.App, topic: str, records: int, url: str) -> int:
+    schema = fastavro.parse_schema(json.loads(avro_schema(app.catalog.topic(topic).event)))
+    consumer, read = _member(app, topic), 0
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("truncate bare_positions")
+        connection.execute("insert into bare_positions select n, 0 from generate_series(0, 5) as n")
+        while read < records:
+            by_partition: dict[int, list[Any]] = {}
+            for message in consumer.consume(SLICE, timeout=0.1):
+                assert message.error() is None, message.error()
+                by_partition.setdefault(cast(int, message.partition()), []).append(message)
+            for partition, messages in by_partition.items():
+                connection.execute("begin")
+                connection.execute("select next from bare_positions where partition = %s for update", (partition,))
+                for message in messages:
+                    value: Any = message.value()
+                    record: Any = fastavro.schemaless_reader(io.BytesIO(value[HEADER_BYTES:]), schema, None)
+                    fields = (record["user_id"], record["item_id"], record["price"])
+                    connection.execute("insert into bare values (%s, %s, %s)", fields)
+                after = messages[-1].offset() + 1
+                connection.execute("update bare_positions set next = %s where partition = %s", (after, partition))
+                connection.execute("commit")
+                read += len(messages)
+    consumer.close()
+    return read
 
 
 def _bad(app: leftfold.App, pairs: int) -> Case:

@@ -285,7 +285,7 @@ CAUSES: dict[str, Cause] = {
     "consumer-to": consumer("to=clicks"),
     "sql-url": consumer(f'delivery="exactly_once", into=lf.Sql("{LEDGER}")'),
     "consumer-into": declares(BOOK.replace("def book", "async def book")),
-    "consumer-into/at-least-once": consumer('into=lf.Sql("env:LEDGER_URL")'),
+    "consumer-into/often": consumer('into=lf.Sql("env:LEDGER_URL")'),
     "consumer-into/to": consumer(f"{INTO}, to=clicks"),
     "consumer-option/into": consumer(f'{INTO}, order="key"'),
     "handler-signature/into": consumer(INTO),

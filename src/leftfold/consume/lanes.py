@@ -307,7 +307,7 @@ class BatchLanes(Lanes):
         return works if self._whole else super()._failed_of(works, at)
 
     def _release(self, lane: Hashable) -> None:
-        if not self._lanes[lane] or self._is_full(lane):
+        if not self._lanes[lane] or not self._within_s or self._is_full(lane):
             self._make_ready(lane)
         else:
             self._filling[lane] = clock.monotonic()

@@ -33,6 +33,20 @@ def test_an_outage_opens_it_and_gives_nothing_up() -> None:
     assert not breaker.is_open
 
 
+def test_a_database_that_is_away_opens_it_at_once() -> None:
+    breaker = Breaker()
+    breaker.away(5.0)
+    breaker.away(5.1)  # of a worker that found the same
+    assert breaker.is_open
+    assert breaker.next_try == 5 + 1
+    assert not breaker.may_give_up(0.0)
+    breaker.try_one()
+    breaker.away(6.0)
+    assert breaker.next_try == 6 + 2
+    breaker.succeeded(8.0)
+    assert not breaker.is_open
+
+
 def test_without_a_record_to_try_it_opens_again_at_the_first_failure() -> None:
     breaker = Breaker()
     for second in range(20):

@@ -143,6 +143,28 @@ def test_a_batch_that_failed_is_taken_apart() -> None:
         handled(lanes, hand)
 
 
+def test_a_slice_of_one_lane_may_fail_in_the_middle() -> None:
+    lanes = BatchLanes(3, 0.0, whole=False)
+    lanes.put(works("aaaab"))
+    hand = taken(lanes)
+    assert events(hand) == ["a0", "a1", "a2"], "of one lane, and at once"
+    assert hand is not None
+    hand.at = 1
+    lanes.finish(hand, ValueError("the second"))
+    assert done(lanes) == ["a0"]
+    (failed, _) = lanes.failed.popleft()
+    assert [one.event for one in failed] == ["a1"]
+    assert events(taken(lanes)) == ["b4"]
+    assert taken(lanes) is None, "what is behind it waits"
+    lanes.again(failed)
+    hand = taken(lanes)
+    assert events(hand) == ["a1", "a2", "a3"]
+    assert hand is not None
+    hand.at = 2
+    lanes.finish(hand)
+    assert events(taken(lanes)) == ["a3"], "what was not done goes back"
+
+
 def test_drop_leaves_what_is_in_a_hand() -> None:
     lanes = Lanes()
     lanes.put(works("aabb"))

@@ -6,7 +6,7 @@ import re
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +14,9 @@ import pytest
 import leftfold as lf
 from leftfold.declare.catalog import Catalog
 from leftfold.declare.companions import companions_of
-from leftfold.declare.delivery import PROMISES
+from leftfold.declare.delivery import INTO_DATABASE, PROMISES
 from leftfold.declare.event import trusted
+from leftfold.declare.guarantees import consumer_guarantees
 from leftfold.fold.expressions import to_micros
 
 
@@ -54,6 +55,46 @@ def test_defaults() -> None:
     assert draw.wants_record
 
 
+@lf.consumer(orders, start="beginning", delivery="exactly_once", into=lf.Sql("env:LEDGER_URL"))
+def book(order: Order, db: lf.SqlConnection) -> None:
+    db.execute("insert into ledger values (%s)", (order.number,))
+
+
+def test_into_a_database() -> None:
+    @lf.consumer(orders, start="beginning", delivery="exactly_once", into=lf.Sql("env:LEDGER_URL"), name="placed")
+    def book_place(order: Order, record: lf.Record, db: lf.SqlConnection) -> None: ...
+
+    assert book.into is not None
+    assert (book.into.variable, book.order, book.wants_record) == ("LEDGER_URL", "partition", False)
+    assert book_place.wants_record
+    told: list[Any] = []
+    db: Any = SimpleNamespace(execute=lambda *args: told.append(args))
+    book(Order(number=4, customer="c", at=NOON), db)
+    assert told == [("insert into ledger values (%s)", (4,))]
+    (one,) = consumer_guarantees(Catalog.of([book])[0])
+    assert one.promise is INTO_DATABASE
+    (other,) = consumer_guarantees(Catalog.of([double])[0])
+    assert other.promise is PROMISES["at_least_once"]
+
+
+@pytest.mark.parametrize("annotation", [lf.Record, "lf.Record", "Record"])
+def test_a_handler_without_a_connection(annotation: Any) -> None:
+    def no_db(order: Any, record: Any) -> None: ...
+
+    no_db.__annotations__["record"] = annotation
+    with pytest.raises(lf.DeclarationError) as caught:
+        lf.consumer(orders, start="now", delivery="exactly_once", into=lf.Sql("env:LEDGER_URL"))(no_db)
+    assert caught.value.code == "handler-signature"
+
+
+@pytest.mark.parametrize("url", ["postgresql://clerk:secret@ledger/db", "env:", "env:A B", ""])
+def test_a_url_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(lf.DeclarationError) as caught:
+        lf.Sql(url)
+    assert caught.value.code == "sql-url"
+    assert "secret" not in str(caught.value)
+
+
 def test_waits_double_up_to_the_longest() -> None:
     retry = lf.Retry(attempts=12, first="1s", most="20s")
     assert [retry.wait_s(failures, 0) for failures in (1, 2, 3, 5, 6, 11)] == [1, 2, 4, 16, 20, 20]
@@ -71,7 +112,7 @@ def test_a_catalog_of_consumers() -> None:
 
 
 def test_each_delivery_says_what_it_promises() -> None:
-    for promise in PROMISES.values():
+    for promise in (*PROMISES.values(), INTO_DATABASE):
         assert promise.guarantee
         assert promise.conditions
 
