@@ -101,8 +101,8 @@ parity: ## What readers get online against training sets: 20,000 keys at one pos
 secured: ## On TLS, SCRAM and ACLs: every right of the reference taken away once, every client refused in every way
 	LEFTFOLD_SECURED=full $(BIN)/pytest -q -m engine tests/engine/test_secured.py -s
 
-deliveries: ## Consumers that die 20 times at each of nine steps, and 50 that are overtaken: what is lost and doubled
-	LEFTFOLD_DELIVERIES=full $(BIN)/pytest -q -m engine tests/engine/test_deliveries.py -s
+deliveries: ## Consumers that die 20 times at each step, 50 that are overtaken, 20 killed brokers: what is lost and doubled
+	LEFTFOLD_DELIVERIES=full $(BIN)/pytest -q -m engine tests/engine/test_deliveries.py tests/engine/test_transactions.py -s
 
 rebalances: ## 100 joins and leaves of a group under load; 1 to 8 processes on 6 partitions
 	LEFTFOLD_REBALANCES=full $(BIN)/pytest -q -m engine tests/engine/test_rebalances.py -s
