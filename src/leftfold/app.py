@@ -173,7 +173,7 @@ class App:
         """Observe the current state, read-only: topics, schemas, consumer groups and the online store.
 
         The topics are the declared ones, Leftfold's own, and those named in `also`. With `sample` the newest records
-        of the declared topics are read too, which takes seconds.
+        of the declared topics, and what consumers have noted, are read too, which takes seconds.
         """
         from leftfold.observe.observation import ObservedBuild, ObservedStore, observe
         from leftfold.observe.sampling import sampled
