@@ -48,8 +48,7 @@ if TYPE_CHECKING:
     from leftfold.rebuild.compare import Comparison
     from leftfold.rebuild.rebuild import Rebuild
     from leftfold.render.documents import Manifest
-    from leftfold.render.spark import SparkOptions
-    from leftfold.render.strimzi import StrimziOptions
+    from leftfold.render.manifests import RenderOptions
     from leftfold.replay.archives import Archives
     from leftfold.replay.copy import Copy
     from leftfold.replay.replay import Replay
@@ -274,7 +273,7 @@ class App:
 
         return adopt(look(topic, self.kafka, *self.log))
 
-    def render(self, options: StrimziOptions | SparkOptions) -> list[Manifest]:
+    def render(self, options: RenderOptions) -> list[Manifest]:
         """Make the project's Kubernetes manifests, checked against the schemas of their kinds. Connects to nothing."""
         from leftfold.render.manifests import render
 
@@ -352,14 +351,7 @@ class App:
         from leftfold.consume.consuming import Consuming
         from leftfold.consume.crew import ConsumerCrew
 
-        declared = [self.catalog.consumer(name) for name in consumers] or list(self.catalog.consumers.values())
-        if not declared:
-            raise DeclarationError(
-                "no-consumers",
-                "this project declares no consumer",
-                why="a consumer is a function under @lf.consumer",
-                fix="declare one in a file that leftfold.toml lists",
-            )
+        declared = self.catalog.chosen_consumers(*consumers)
         clients = self._log_clients
         return ConsumerCrew(
             [Consuming(c, self._consumer_names(c), clients, until_caught_up=until_caught_up) for c in declared]
