@@ -34,6 +34,7 @@ _JARS = ("crd-generator", "api", "crd-annotations")
 _CLASSES = ("kafka.Kafka", "nodepool.KafkaNodePool", "topic.KafkaTopic", "user.KafkaUser")
 _KINDS = (
     "configmap-v1",
+    "deployment-apps-v1",
     "persistentvolumeclaim-v1",
     "role-rbac-v1",
     "rolebinding-rbac-v1",

@@ -50,8 +50,7 @@ if TYPE_CHECKING:
     from leftfold.rebuild.compare import Comparison
     from leftfold.rebuild.rebuild import Rebuild
     from leftfold.render.documents import Manifest
-    from leftfold.render.spark import SparkOptions
-    from leftfold.render.strimzi import StrimziOptions
+    from leftfold.render.manifests import RenderOptions
     from leftfold.replay.archives import Archives
     from leftfold.replay.copy import Copy
     from leftfold.replay.replay import Replay
@@ -175,7 +174,7 @@ class App:
         """Observe the current state, read-only: topics, schemas, consumer groups and the online store.
 
         The topics are the declared ones, Leftfold's own, and those named in `also`. With `sample` the newest records
-        of the declared topics are read too, which takes seconds.
+        of the declared topics, and what consumers have noted, are read too, which takes seconds.
         """
         from leftfold.observe.observation import ObservedBuild, ObservedStore, observe
         from leftfold.observe.sampling import sampled
@@ -276,7 +275,7 @@ class App:
 
         return adopt(look(topic, self.kafka, *self.log))
 
-    def render(self, options: StrimziOptions | SparkOptions) -> list[Manifest]:
+    def render(self, options: RenderOptions) -> list[Manifest]:
         """Make the project's Kubernetes manifests, checked against the schemas of their kinds. Connects to nothing."""
         from leftfold.render.manifests import render
 
@@ -354,14 +353,7 @@ class App:
         from leftfold.consume.consuming import Consuming
         from leftfold.consume.crew import ConsumerCrew
 
-        declared = [self.catalog.consumer(name) for name in consumers] or list(self.catalog.consumers.values())
-        if not declared:
-            raise DeclarationError(
-                "no-consumers",
-                "this project declares no consumer",
-                why="a consumer is a function under @lf.consumer",
-                fix="declare one in a file that leftfold.toml lists",
-            )
+        declared = self.catalog.chosen_consumers(*consumers)
         clients, caught_up = self._log_clients, until_caught_up
         return ConsumerCrew(
             [

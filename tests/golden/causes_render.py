@@ -9,7 +9,7 @@ from pathlib import Path
 from unittest import mock
 
 from leftfold.render import crds, documents
-from tests.unit.render.projects import EXAMPLES, PROFILE, SPARK, STRIMZI, for_kubernetes
+from tests.unit.render.projects import CONSUMERS, EXAMPLES, PROFILE, SPARK, STRIMZI, for_kubernetes, with_consumers
 
 _SHARED = """
 class UserClicks(lf.Features, of=clicks, by=Click.user_id):
@@ -75,6 +75,10 @@ def differs(tmp: Path) -> None:
     documents.write(made, tmp, force=False)
 
 
+def too_many_replicas(tmp: Path) -> None:
+    with_consumers(tmp).render(replace(CONSUMERS, replicas=(("notify", 9),)))
+
+
 CAUSES: dict[str, Callable[[Path], None]] = {
     "bad-groups": view_twice,
     "bad-groups/group": group_twice,
@@ -85,5 +89,6 @@ CAUSES: dict[str, Callable[[Path], None]] = {
     "manifest-differs": differs,
     "manifest-invalid": invalid,
     "profile-not-for-kubernetes": bad_profile,
+    "replicas-beyond-partitions": too_many_replicas,
     "topic-split": topic_split,
 }

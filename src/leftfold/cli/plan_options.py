@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from leftfold.cli.given import TimeSpan
+from leftfold.cli.given import Pair, TimeSpan
 
 if TYPE_CHECKING:
     from leftfold.app import App
@@ -33,13 +33,33 @@ class Amount(click.ParamType[tuple[str, float]]):
         return name, amount
 
 
+class HandlerTime(click.ParamType[tuple[str, float]]):
+    """A declared consumer and the time that its handler takes for one record, as in notify=5ms. It gives seconds."""
+
+    name = "CONSUMER=DURATION"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float]:
+        name, duration = Pair(self.name).convert(value, param, ctx)
+        return name, TimeSpan().convert(duration, param, ctx) / 1_000_000
+
+
 def load_options(verb: Callable[..., None]) -> Callable[..., None]:
-    """Add the load options to a verb, as `rates`, `sizes`, `keys`, `consumer_rate`, `catch_up` and `downtime`."""
+    """Add the load options to a verb.
+
+    They are `rates`, `sizes`, `keys`, `handlers`, `consumer_rate`, `catch_up` and `downtime`.
+    """
     for option in reversed(
         (
             click.option("--rate", "rates", type=Amount(), multiple=True, help="Records/s of a topic, in its peak."),
             click.option("--bytes", "sizes", type=Amount(), multiple=True, help="Bytes of a record of a topic."),
             click.option("--keys", type=Amount(), multiple=True, help="Active entities of a topic or view."),
+            click.option(
+                "--handler",
+                "handlers",
+                type=HandlerTime(),
+                multiple=True,
+                help="Time of a record in the handler of a consumer.",
+            ),
             click.option(
                 "--consumer-rate",
                 type=click.FloatRange(min=0, min_open=True),
@@ -59,6 +79,7 @@ def asked(
     rates: Iterable[tuple[str, float]] = (),
     sizes: Iterable[tuple[str, float]] = (),
     keys: Iterable[tuple[str, float]] = (),
+    handlers: Iterable[tuple[str, float]] = (),
     consumer_rate: float | None = None,
     catch_up: int | None = None,
     downtime: int | None = None,
@@ -68,19 +89,22 @@ def asked(
     _known("--rate", rates, app.catalog.topics)
     _known("--bytes", sizes, app.catalog.topics)
     _known("--keys", keys, [*app.catalog.topics, *app.catalog.views])
+    _known("--handler", handlers, app.catalog.consumers)
     usual = PlanOptions()
     return PlanOptions(
         downtime=usual.downtime if downtime is None else downtime,
         rates=dict(rates),
         sizes=dict(sizes),
         keys={name: round(number) for name, number in keys},
+        handlers=dict(handlers),
         consumer_rate=consumer_rate or usual.consumer_rate,
         catch_up_s=usual.catch_up_s if catch_up is None else catch_up / 1_000_000,
         constants=app.constants,
     )
 
 
-def _known(option: str, amounts: Iterable[tuple[str, float]], names: Iterable[str]) -> None:
+def _known(option: str, amounts: Iterable[tuple[str, float]], names: Collection[str]) -> None:
     for name, _ in amounts:
         if name not in names:
-            raise click.UsageError(f"{option} {name}=…: it is not declared; there are {', '.join(names)}")
+            declared = f"there are {', '.join(names)}" if names else "nothing of the kind is"
+            raise click.UsageError(f"{option} {name}=…: it is not declared; {declared}")

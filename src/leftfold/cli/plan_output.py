@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -40,10 +41,9 @@ def show_hazards(hazards: Iterable[Hazard]) -> None:
 
 
 def count_of(hazards: Sequence[Hazard]) -> str:
-    from leftfold.units import counted
-
-    dangers = sum(hazard.level == "danger" for hazard in hazards)
-    return f"{counted(dangers, 'danger')}, {counted(len(hazards) - dangers, 'warning')}"
+    count = Counter(hazard.level for hazard in hazards)
+    notes = f", {counted(count['note'], 'note')}" if count["note"] else ""
+    return f"{counted(count['danger'], 'danger')}, {counted(count['warning'], 'warning')}{notes}"
 
 
 def show_sizing(plan: Plan, *, arithmetic: bool) -> None:
@@ -86,7 +86,8 @@ def show_consumers(promised: Sequence[ConsumerGuarantee]) -> None:
     if promised:
         say("consumers, run by leftfold consume:")
     for one in promised:
-        say(f"  {one.consumer}: {one.promise.guarantee}; at most {counted(one.members, 'useful member')}")
+        members = counted(one.members, "useful member")
+        say(f"  {one.consumer}: {one.promise.guarantee}; {one.order}; at most {members}")
         for condition in one.conditions:
             say(f"      · {condition}")
 
@@ -110,7 +111,10 @@ def plan_json(plan: Plan, promised: Sequence[Guarantee], consumers: Sequence[Con
         "consumers": [
             {
                 "consumer": g.consumer,
+                "delivery": g.delivery,
                 "guarantee": g.promise.guarantee,
+                "mechanism": g.promise.mechanism,
+                "order": g.order,
                 "conditions": list(g.conditions),
                 "members": g.members,
             }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from leftfold.cli.given import Pair
 from leftfold.cli.output import document, json_option, next_step, profile_option, say
 
 if TYPE_CHECKING:
@@ -41,6 +42,18 @@ _GROUP = r"([a-z0-9][-a-z0-9]*)=(\w+(?:,\w+)*)"
 _COUNT = click.IntRange(min=1)
 
 
+class Replicas(click.ParamType[tuple[str, int]]):
+    """A declared consumer and a number of pods, as in notify=3."""
+
+    name = "CONSUMER=NUMBER"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
+        name, count = Pair(self.name).convert(value, param, ctx)
+        if not re.fullmatch(r"[1-9][0-9]{0,4}", count):
+            self.fail(f"{value!r} is not {self.name}, as in notify=3", param, ctx)
+        return name, int(count)
+
+
 def _groups(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tuple[tuple[str, tuple[str, ...]], ...]:
     parsed = [(text, re.fullmatch(_GROUP, text)) for text in texts]
     for text, match in parsed:
@@ -65,7 +78,7 @@ def _output_options(verb: F) -> F:
 
 @click.group()
 def render() -> None:
-    """Kubernetes manifests: Kafka and its topics for Strimzi, views as Spark applications."""
+    """Kubernetes manifests: Kafka and its topics for Strimzi, views as Spark applications, consumers."""
 
 
 @render.command()
@@ -179,6 +192,56 @@ def spark(
         metrics_port=metrics_port,
     )
     _deliver("spark", app.render(options), out, force=force, as_json=as_json)
+
+
+@render.command()
+@click.option("--image", required=True, callback=_IMAGE, help="Of each pod, with Leftfold and the project in it.")
+@click.option(
+    "--replicas",
+    type=Replicas(),
+    multiple=True,
+    help="Pods of a consumer, at most its partitions. [default: 2]",
+)
+@click.option("--secret", callback=_NAME, help="Its keys become environment variables. [default: PROJECT-secrets]")
+@click.option("--ca-secret", callback=_NAME, help="Holds the file that the profile's kafka.ca names.")
+@click.option(
+    "--directory", callback=_PATH, default="/project", show_default=True, help="Of leftfold.toml in the image."
+)
+@click.option("--cpu", callback=_CPU, default="500m", show_default=True, help="Cores of each pod.")
+@click.option("--memory", callback=_SIZE, default="512Mi", show_default=True, help="Memory of each pod.")
+@click.option("--metrics-port", type=click.IntRange(1024, 65535), default=9464, show_default=True)
+@_output_options
+def consumers(
+    image: str,
+    replicas: tuple[tuple[str, int], ...],
+    secret: str | None,
+    ca_secret: str | None,
+    directory: str,
+    cpu: str,
+    memory: str,
+    metrics_port: int,
+    namespace: str | None,
+    out: Path | None,
+    force: bool,
+    profile: str | None,
+    as_json: bool,
+) -> None:
+    """Each consumer as a Deployment, whose pods are the members of its group."""
+    from leftfold.render.consumers import ConsumerOptions
+
+    app, named = _opened(profile)
+    options = ConsumerOptions(
+        image=image,
+        namespace=namespace or named,
+        secret=secret or f"{named}-secrets",
+        replicas=replicas,
+        ca_secret=ca_secret,
+        directory=directory,
+        cpu=cpu,
+        memory=memory,
+        metrics_port=metrics_port,
+    )
+    _deliver("consumers", app.render(options), out, force=force, as_json=as_json)
 
 
 def _opened(profile: str | None) -> tuple[App, str]:

@@ -139,6 +139,18 @@ class Catalog:
             raise _unknown("consumer", name, list(self.consumers))
         return self.consumers[name]
 
+    def chosen_consumers(self, *names: str) -> list[Consumer[..., Any]]:
+        """The named consumers, or all of them if none is named. Raises if the project declares none."""
+        chosen = [self.consumer(name) for name in names] or list(self.consumers.values())
+        if not chosen:
+            raise DeclarationError(
+                "no-consumers",
+                "this project declares no consumer",
+                why="a consumer is a function under @lf.consumer",
+                fix="declare one in a file that leftfold.toml lists",
+            )
+        return chosen
+
     def view(self, name: str) -> DeclaredView:
         if name not in self.views:
             raise _unknown("view", name, list(self.views))

@@ -40,7 +40,7 @@ _Written: TypeAlias = Union[W, Iterable[W], None]  # noqa: UP007 # a type variab
 _Returned: TypeAlias = Union[_Written[W], Awaitable[_Written[W]]]  # noqa: UP007
 
 Start = Literal["beginning", "now"] | datetime
-_MOST_PARALLEL = 1_000  # threads, or tasks of an async handler
+MOST_PARALLEL = 1_000  # threads, or tasks of an async handler
 _SHORTEST_TIMEOUT = SECOND // 10
 
 
@@ -212,7 +212,7 @@ def consumer(
             start=_checked_start(name, start, source),
             delivery=delivery,
             order=_order(name, options.get("order"), batch, into, source),
-            parallel=_between(name, "parallel", options.get("parallel", 1), _MOST_PARALLEL, source),
+            parallel=_between(name, "parallel", options.get("parallel", 1), MOST_PARALLEL, source),
             batch=batch,
             to=to,
             into=into,

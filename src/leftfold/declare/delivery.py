@@ -23,7 +23,7 @@ PROMISES: dict[Delivery, Promise] = {
         conditions=("after a crash the records that were in flight are lost, at most in_flight of each process",),
     ),
     "at_least_once": Promise(
-        guarantee="each record at least once, in the order of its key",
+        guarantee="each record at least once",
         mechanism="the position is committed after the handler has returned; a record that fails for ever is "
         "acknowledged in the dead letters before its position is passed",
         conditions=(

@@ -91,9 +91,15 @@ def position_lost(facts: Facts) -> Iterator[Hazard]:
 
 
 def idle_members(facts: Facts) -> Iterator[Hazard]:
-    """Judge a group only while it is stable. Count the partitions of every topic that it owns or has offsets in."""
+    """Judge a group only while it is stable. Count the partitions of every topic that it owns or has offsets in.
+
+    Declared consumers are left out: how they share partitions is known (consumers-beyond-partitions).
+    """
     cluster = facts.observed.cluster
+    declared = {facts.group(name) for name in facts.catalog.consumers}
     for group in cluster.groups.values():
+        if group.name in declared:
+            continue
         topics = sorted({*group.owners, *group.positions} & set(cluster.topics))
         partitions = sum(cluster.topics[name].partitions for name in topics)
         if group.state == "STABLE" and group.members > partitions:

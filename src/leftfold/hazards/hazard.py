@@ -12,17 +12,22 @@ from leftfold.errors import SourceLine
 from leftfold.fold.durations import SECOND
 from leftfold.kafka.observed import ObservedTopic
 from leftfold.observe.observation import Observed
-from leftfold.settings import Profile
+from leftfold.settings import Profile, group_id
 from leftfold.sizing.catalog_size import Sizing
 
 # danger: records, their order or correct values can be lost, or personal data that must be erased can stay.
 # warning: it will cause trouble, but nothing is lost.
-Level = Literal["danger", "warning"]
+# note: nothing is wrong; it is told because only a person can judge it.
+Level = Literal["danger", "warning", "note"]
+_SIGNS: dict[Level, str] = {"danger": "!", "warning": "·", "note": "–"}
 
 
 @dataclass(frozen=True)
 class Hazard:
-    """A danger or warning of a plan. `code` never changes its meaning; it is a heading of docs/reference/hazards.md."""
+    """A danger, warning or note of a plan.
+
+    `code` never changes its meaning; it is a heading of docs/reference/hazards.md.
+    """
 
     code: str
     level: Level
@@ -34,9 +39,13 @@ class Hazard:
 
     def __str__(self) -> str:
         at = f"   ({self.source})" if self.source else ""
-        sign = "!" if self.level == "danger" else "·"
-        first = f"{sign} {self.level}[{self.code}] {self.subject}: {self.what}{at}"
+        first = f"{_SIGNS[self.level]} {self.level}[{self.code}] {self.subject}: {self.what}{at}"
         return f"{first}\n    why: {self.why}\n    fix: {self.fix}"
+
+    @property
+    def rank(self) -> int:
+        """The place of its level among all: dangers are read first."""
+        return list(_SIGNS).index(self.level)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -70,6 +79,10 @@ class Facts:
     def name(self, topic: Topic[Any]) -> str:
         """The topic's name in the cluster."""
         return self.profile.topic_name(topic.name, external=topic.external)
+
+    def group(self, consumer: str) -> str:
+        """The name of a declared consumer's group."""
+        return group_id(self.profile.namespace, consumer)
 
     @property
     def undeclared(self) -> list[ObservedTopic]:

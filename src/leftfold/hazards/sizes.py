@@ -9,10 +9,11 @@ from leftfold.hazards.hazard import Facts, Hazard, Level, Rule
 from leftfold.sizing.line import Advice
 from leftfold.units import counted, size
 
-_LOSES = frozenset({"view-falls-behind"})  # retention deletes records before the view has read them
+_LOSES = frozenset({"consumer-falls-behind", "view-falls-behind"})  # retention deletes records before they are read
 CODES = (
     *_LOSES,
     "brokers-few",
+    "consumer-slow-to-catch-up",
     "cores-idle",
     "disk-short",
     "partitions-few",
@@ -38,6 +39,9 @@ def _advised(facts: Facts) -> Iterator[Hazard]:
     for view in facts.sizing.views:
         declared = facts.catalog.views.get(view.view)
         yield from _hazards(view.advice, f"view {view.view}", None if declared is None else declared.source)
+    for consumer in facts.sizing.consumers:
+        named = facts.catalog.consumers.get(consumer.consumer)
+        yield from _hazards(consumer.advice, f"consumer {consumer.consumer}", None if named is None else named.source)
 
 
 def _hazards(advice: Iterable[Advice], subject: str, source: SourceLine | None) -> Iterator[Hazard]:

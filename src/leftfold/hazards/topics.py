@@ -149,6 +149,7 @@ def _largest(event: type[Event]) -> int:
 
 def _unread(facts: Facts) -> Iterator[Hazard]:
     read = {topic.name for view in facts.catalog.views.values() for topic in view.reading.topics}
+    read |= {topic.name for consumer in facts.catalog.consumers.values() for topic in consumer.topics}
     for topic in facts.catalog.topics.values():
         name = facts.name(topic)
         groups = facts.observed.cluster.groups.values()
@@ -158,10 +159,10 @@ def _unread(facts: Facts) -> Iterator[Hazard]:
             "topic-without-reader",
             "warning",
             f"topic {name}",
-            "no view reads it, and no consumer group does",
+            "no view or consumer reads it, and no other consumer group does",
             "It costs disk and network, and what is wrong with its records is noticed by nobody. A reader that commits "
             "no offsets is not seen here.",
-            "declare a view of it, or take the declaration out",
+            "declare a view or a consumer of it, or take the declaration out",
             topic.source,
         )
 

@@ -6,11 +6,15 @@ not tell this from a new group, and would begin again.
 
 from __future__ import annotations
 
+import json
+from datetime import datetime
 from typing import Any, ClassVar
 
 from leftfold import clock
 from leftfold.errors import LogError
+from leftfold.fold.expressions import to_micros
 from leftfold.kafka.document_log import DocumentLog
+from leftfold.kafka.log_reader import scan
 
 PAUSED = "paused"  # the key of a consumer's pause
 
@@ -35,6 +39,17 @@ class ConsumerLog(DocumentLog):
 
     def notes(self, consumer: str) -> dict[str, dict[str, Any]]:
         return {key: kept.document for key, kept in self.read(consumer).items()}
+
+    def pauses(self) -> dict[str, int]:
+        """Return since when each paused consumer is paused, µs."""
+        since: dict[str, int] = {}
+        for record in scan(self._kafka, self._topic, range(self._partitions)):
+            consumer, _, key = (record.key or b"").decode().partition("/")
+            if key == PAUSED:
+                since.pop(consumer, None)
+                if record.value is not None:
+                    since[consumer] = to_micros(datetime.fromisoformat(json.loads(record.value)["since"]))
+        return since
 
     def _not_written(self, scope: str, why: str) -> LogError:
         return LogError(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, Message
@@ -63,6 +64,7 @@ class DeadLetter:
     value: bytes | None
     headers: Headers
     offset: int = -1  # of the dead letter itself, in its topic
+    since_us: int = 0  # when it was written
 
     def packed(self) -> Headers:
         ours = {
@@ -89,6 +91,7 @@ class DeadLetter:
             value=record.value,
             headers=[(n, v) for n, v in record.headers.items() if not n.startswith(_OURS)],
             offset=record.offset,
+            since_us=record.log_us,
         )
 
 
@@ -165,10 +168,13 @@ class DeadLetters:
         self._kafka = kafka
         self._admin = admin
 
-    def letters(self) -> list[DeadLetter]:
-        """Return the open dead letters, ordered by position."""
+    def letters(self, most: int | None = None) -> list[DeadLetter]:
+        """Return the open dead letters, ordered by position.
+
+        With `most`, only the first records of their topic are read. A letter that is removed later counts as open then.
+        """
         newest: dict[RecordPlace, DeadLetter | None] = {}
-        for place, record in self._scan(self._dead):
+        for place, record in islice(self._scan(self._dead), most):
             gone = record.value is None and not record.headers
             newest[place] = None if gone else DeadLetter.of(place, record)
         return [letter for _, letter in sorted(newest.items()) if letter is not None]

@@ -165,6 +165,7 @@ class Scanned:
     value: bytes | None
     headers: dict[str, bytes]
     offset: int = 0
+    log_us: int = 0
 
 
 # Messages per call. `consume` alone would wait until it has that many, or for its whole timeout.
@@ -211,7 +212,8 @@ def scan(
                 if error is None:
                     if message.partition() in left:
                         headers: Any = message.headers() or ()  # its annotation allows forms that only a producer takes
-                        yield Scanned(message.key(), message.value(), dict(headers), message.offset() or 0)
+                        log_us = message.timestamp()[1] * 1_000
+                        yield Scanned(message.key(), message.value(), dict(headers), message.offset() or 0, log_us)
                 elif error.code() == KafkaError._PARTITION_EOF:
                     left.discard(cast(int, message.partition()))
                 elif not error.retriable():

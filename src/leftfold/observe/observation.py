@@ -54,8 +54,17 @@ class ObservedStore:
 
 
 @dataclass(frozen=True)
+class ObservedConsumer:
+    """The notes and dead letters of a declared consumer, as far as they could be read."""
+
+    paused_at: int | None = None  # µs; None if it is not paused
+    dead: tuple[int, ...] = ()  # when each open dead letter was written, µs
+    is_whole: bool = True  # False if its dead letters are more than were read: some of those read may be removed
+
+
+@dataclass(frozen=True)
 class Observed:
-    """The observed cluster, subjects, builds, samples and store."""
+    """The observed cluster, subjects, builds, samples, store and consumers."""
 
     cluster: ObservedCluster
     subjects: dict[str, ObservedSubject]
@@ -63,6 +72,7 @@ class Observed:
     samples: dict[str, Sample] = field(default_factory=dict)  # newest records, by the topic's name in the cluster
     store: ObservedStore | None = None  # None if the store does not report it
     stored: tuple[StoredBuild, ...] = ()
+    consumers: dict[str, ObservedConsumer] = field(default_factory=dict)  # by declared name
 
     @property
     def topics(self) -> dict[str, ObservedTopic]:

@@ -13,6 +13,7 @@ from leftfold.kafka.observed import ObservedCluster, ObservedTopic
 from leftfold.kafka.python_admin import IdempotentProducers
 from leftfold.kafka.registry import SchemaRegistry
 from leftfold.kafka.sample import Judge, Sample, take_sample
+from leftfold.observe.consumers import observe_consumers
 from leftfold.observe.observation import Observed
 from leftfold.observe.settings import of_a_tool
 from leftfold.settings import Kafka, Profile
@@ -43,11 +44,16 @@ def worth_a_sample(cluster: ObservedCluster, names: Container[str] | None = None
 def sampled(
     observed: Observed, catalog: Catalog, profile: Profile, kafka: Kafka, admin: Admin, registry: SchemaRegistry
 ) -> Observed:
-    """Add samples of the newest records of declared topics. Each record is judged as the topic's views would do it."""
+    """Add samples of the newest records of declared topics, and what the log keeps of declared consumers.
+
+    Each record of a sample is judged as the topic's views would do it.
+    """
     declared = {profile.topic_name(n, external=t.external): t for n, t in catalog.topics.items()}
     topics = worth_a_sample(observed.cluster, declared)
     judges = {topic.name: Judge(declared[topic.name], registry.schema) for topic in topics}
-    return replace(observed, samples=take_samples(admin, kafka, topics, judges))
+    samples = take_samples(admin, kafka, topics, judges)
+    consumers = observe_consumers(catalog, profile, observed.cluster, kafka, admin)
+    return replace(observed, samples=samples, consumers=consumers)
 
 
 def take_samples(

@@ -340,13 +340,15 @@ def _not_needed(build: StoredBuild, catalog: Catalog) -> bool:
 class PlanOptions:
     """A user's statements about load, outages and machines.
 
-    `rates` and `sizes` (bytes of a record) are by topic. `keys` (active entities) are by topic or view.
+    `rates` and `sizes` (bytes of a record) are by topic. `keys` (active entities) are by topic or view. `handlers` are
+    by consumer: the seconds that its handler takes for one record.
     """
 
     downtime: int = DOWNTIME  # µs: the longest outage of a reader that must lose nothing
     rates: Mapping[str, float] = field(default_factory=dict)
     sizes: Mapping[str, float] = field(default_factory=dict)
     keys: Mapping[str, int] = field(default_factory=dict)
+    handlers: Mapping[str, float] = field(default_factory=dict)
     consumer_rate: float = RECORDS_PER_PARTITION
     catch_up_s: float = 3_600
     constants: Constants = field(default_factory=Constants)
@@ -364,7 +366,9 @@ class PlanOptions:
                 brokers=len(observed.cluster.brokers),
             )
             known[declared] = Known(observed.samples.get(name), observed.topics.get(name), inputs)
-        return size_catalog(catalog, known, self.constants, keys=self.keys, namespace=profile.namespace)
+        return size_catalog(
+            catalog, known, self.constants, keys=self.keys, namespace=profile.namespace, handlers=self.handlers
+        )
 
 
 # The topics that `apply` would create on an empty cluster, for a user who creates them by other means.

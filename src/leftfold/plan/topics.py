@@ -111,7 +111,7 @@ def _of_consumer(consumer: Consumer[..., Any], profile: Profile, observed: Obser
     sources = [observed.topics.get(profile.topic_name(t.name, external=t.external)) for t in consumer.topics]
     largest = max(int(s.configs.get("max.message.bytes", _LARGEST_RECORD)) if s else _LARGEST_RECORD for s in sources)
     room = ("max.message.bytes", str(largest + _ROOM_FOR_HEADERS))
-    kept = max((first.retention or 0), _DEAD_KEPT_AT_LEAST)
+    kept = max(_DEAD_KEPT_AT_LEAST, *(topic.retention or 0 for topic in consumer.topics))
     retention = (("retention.ms", str(kept // 1_000)),)
     replicas = _capped(first.replication, profile)
     # A dead letter is keyed by the position of its record, so the newest one counts. A tombstone removes it.

@@ -15,11 +15,11 @@ from typing import Any
 from urllib.parse import urlparse
 
 from leftfold.declare.catalog import Catalog
-from leftfold.errors import ProjectError
 from leftfold.places import check_checkpoints, check_lake, scheme_of
 from leftfold.render.applications import Application, applications
 from leftfold.render.documents import Manifest
 from leftfold.render.names import label_name
+from leftfold.render.pods import SECURITY, Pods, scraped
 from leftfold.settings import Profile
 
 # Fixed, because the headless service and network policies name them. They are Spark's defaults for a driver in a pod.
@@ -56,11 +56,9 @@ class SparkOptions:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Place(Pods):
     """The things that all applications of the project share."""
 
-    project: str
-    profile: Profile
     options: SparkOptions
 
     @property
@@ -78,21 +76,10 @@ class _Place:
     def executor_account(self) -> str:
         return label_name(f"{self.project}-executor")
 
-    def named(self, api: str, kind: str, name: str, **content: Any) -> Manifest:
-        metadata = {"name": name, "namespace": self.options.namespace, "labels": self.labels(name)}
-        return {"apiVersion": api, "kind": kind, "metadata": metadata, **content}
-
-    def labels(self, name: str) -> dict[str, str]:
-        return {
-            "app.kubernetes.io/name": "leftfold",
-            "app.kubernetes.io/instance": name,
-            "app.kubernetes.io/part-of": label_name(self.project),
-        }
-
 
 def spark_manifests(project: str, catalog: Catalog, profile: Profile, options: SparkOptions) -> Iterator[Manifest]:
-    _check_profile(catalog, profile, options)
-    place = _Place(project, profile, options)
+    place = _Place(project, profile, options.namespace, options.ca_secret, "leftfold", options)
+    _check_profile(catalog, place)
     yield from _accounts(place)
     if place.claim and not options.claim:
         yield _claim(place)
@@ -103,22 +90,22 @@ def spark_manifests(project: str, catalog: Catalog, profile: Profile, options: S
         yield _stateful_set(application, place, conf)
 
 
-def _check_profile(catalog: Catalog, profile: Profile, options: SparkOptions) -> None:
-    """Check that the profile can run in pods. Raises one error that names everything that is missing.
+def _check_profile(catalog: Catalog, place: _Place) -> None:
+    """Check that views of the profile can run in pods.
 
     A value that comes from an environment variable (env:NAME) is not checked: it is known only in the pod.
     """
+    profile, options = place.profile, place.options
     places, conf = {"checkpoints": profile.checkpoints, "lake": profile.lake}, profile.spark.conf
-    used = {name: place for name, place in places.items() if name != "lake" or catalog.fills_lake}
-    known = {name: place for name, place in used.items() if place is not None and not _later(place)}
-    if (place := known.get("checkpoints")) is not None:
-        check_checkpoints(place, scheme_of(place, conf))
-    if (place := known.get("lake")) is not None:
-        check_lake(place, scheme_of(place, conf), conf)
+    used = {name: at for name, at in places.items() if name != "lake" or catalog.fills_lake}
+    known = {name: at for name, at in used.items() if at is not None and not _later(at)}
+    if (at := known.get("checkpoints")) is not None:
+        check_checkpoints(at, scheme_of(at, conf))
+    if (at := known.get("lake")) is not None:
+        check_lake(at, scheme_of(at, conf), conf)
     gone = {n for n, p in used.items() if p is None} | {n for n, p in known.items() if not _stays(p, profile, options)}
     has_conf = any(name in profile.spark.conf for name in _PARTITIONS)
-    wanted = [
-        (profile.kafka is not None, 'kafka, registry and online: pods cannot reach the cluster of "leftfold up"'),
+    needs = [
         (_is(profile.spark.master, "k8s://"), 'spark.master, such as "k8s://https://kubernetes.default.svc"'),
         *(
             (
@@ -133,19 +120,8 @@ def _check_profile(catalog: Catalog, profile: Profile, options: SparkOptions) ->
             f'spark.conf with "{_PARTITIONS[0]}": a checkpoint keeps the number for ever, and it would depend on how '
             "many executors are there when it is made",
         ),
-        (
-            options.ca_secret is None or (profile.kafka is not None and profile.kafka.ca is not None),
-            "kafka.ca, the file that --ca-secret holds",
-        ),
     ]
-    missing = [what for there, what in wanted if not there]
-    if missing:
-        raise ProjectError(
-            "profile-not-for-kubernetes",
-            f"profile {profile.name} cannot run in pods: it does not say {missing[0].partition(':')[0]}",
-            why="; ".join(missing),
-            fix=f"add to [profile.{profile.name}] what is named here, or choose another profile with --profile",
-        )
+    place.check_profile(needs)
 
 
 def _is(value: str | None, part: str) -> bool:
@@ -216,18 +192,13 @@ def _conf(application: Application, place: _Place) -> str:
         "spark.kubernetes.driver.pod.name": f"{name}-0",  # it owns the executors: they are deleted with it
         "spark.kubernetes.namespace": options.namespace,
     }
-    if (mount := _ca_mount(place)) is not None:
+    if (mount := place.ca_directory) is not None:
         settings[f"spark.kubernetes.executor.secrets.{options.ca_secret}"] = mount
     if place.claim:
         volume = "spark.kubernetes.executor.volumes.persistentVolumeClaim.shared"
         settings |= {f"{volume}.mount.path": options.shared, f"{volume}.options.claimName": place.claim}
     own = {key: value for key, value in settings.items() if key not in place.profile.spark.conf}
     return "".join(f"{key} {value}\n" for key, value in sorted(own.items()))
-
-
-def _ca_mount(place: _Place) -> str | None:
-    kafka = place.profile.kafka
-    return posixpath.dirname(kafka.ca) if place.options.ca_secret and kafka and kafka.ca else None
 
 
 def _service(application: Application, place: _Place) -> Manifest:
@@ -239,14 +210,10 @@ def _service(application: Application, place: _Place) -> Manifest:
     spec = {
         "clusterIP": "None",
         "publishNotReadyAddresses": True,
-        "selector": _selector(application),
+        "selector": place.selector(application.name),
         "ports": [{"name": name, "port": port} for name, port in ports.items()],
     }
     return place.named("v1", "Service", application.name, spec=spec)
-
-
-def _selector(application: Application) -> dict[str, str]:
-    return {"app.kubernetes.io/name": "leftfold", "app.kubernetes.io/instance": application.name}
 
 
 def _stateful_set(application: Application, place: _Place, conf: str) -> Manifest:
@@ -254,9 +221,7 @@ def _stateful_set(application: Application, place: _Place, conf: str) -> Manifes
     options = place.options
     annotations = {
         "checksum/config": hashlib.sha256(conf.encode()).hexdigest(),  # a changed setting makes a new pod
-        "prometheus.io/path": "/metrics",
-        "prometheus.io/port": str(options.metrics_port),
-        "prometheus.io/scrape": "true",
+        **scraped(options.metrics_port),
     }
     template = {
         "metadata": {"labels": place.labels(application.name), "annotations": annotations},
@@ -270,7 +235,7 @@ def _stateful_set(application: Application, place: _Place, conf: str) -> Manifes
     spec = {
         "replicas": 1,
         "serviceName": application.name,
-        "selector": {"matchLabels": _selector(application)},
+        "selector": {"matchLabels": place.selector(application.name)},
         "template": template,
     }
     return place.named("apps/v1", "StatefulSet", application.name, spec=spec)
@@ -285,7 +250,7 @@ def _container(application: Application, place: _Place) -> dict[str, Any]:
     ]
     if place.claim:
         mounts.append({"name": "shared", "mountPath": options.shared})
-    if (mount := _ca_mount(place)) is not None:
+    if (mount := place.ca_directory) is not None:
         mounts.append({"name": "ca", "mountPath": mount, "readOnly": True})
     ports = {"driver": _DRIVER_PORT, "blocks": _BLOCKS_PORT, "metrics": options.metrics_port}
     return {
@@ -302,7 +267,7 @@ def _container(application: Application, place: _Place) -> dict[str, Any]:
         "envFrom": [{"secretRef": {"name": options.secret}}],
         "ports": [{"name": name, "containerPort": port} for name, port in ports.items()],
         "resources": {"requests": {"cpu": "1", "memory": f"{memory}Mi"}, "limits": {"memory": f"{memory}Mi"}},
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "securityContext": SECURITY,
         "volumeMounts": mounts,
     }
 
@@ -318,6 +283,6 @@ def _volumes(application: Application, place: _Place) -> list[dict[str, Any]]:
     ]
     if place.claim:
         volumes.append({"name": "shared", "persistentVolumeClaim": {"claimName": place.claim}})
-    if _ca_mount(place) is not None:
+    if place.ca_directory is not None:
         volumes.append({"name": "ca", "secret": {"secretName": place.options.ca_secret}})
     return volumes

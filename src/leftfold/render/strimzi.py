@@ -5,7 +5,7 @@ The cluster is a starting point for users who have none. The topics are exactly 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from leftfold.render.names import resource_name
 API = "kafka.strimzi.io/v1"
 NODES = 3  # the fewest that can lose one and still accept writes with min.insync.replicas=2
 PORT = 9093
+_SESSION_MS = 15_000  # three heartbeats of 5 s, Kafka's default
 _POOL = "nodes"
 _ZONE = "topology.kubernetes.io/zone"  # the label that cloud providers put on machines
 
@@ -33,11 +34,14 @@ class StrimziOptions:
     topics_only: bool = False  # True if the cluster exists already
 
 
-def strimzi_manifests(topics: Sequence[CreateTopic], options: StrimziOptions) -> Iterator[Manifest]:
+def strimzi_manifests(
+    topics: Sequence[CreateTopic], rights: Iterable[dict[str, Any]], options: StrimziOptions
+) -> Iterator[Manifest]:
+    """The manifests of the cluster, of a user with these rights (ACLs of Strimzi), and of the topics."""
     if not options.topics_only:
         yield _kafka(options)
         yield _node_pool(options)
-        yield _user(options)
+        yield _user(rights, options)
     for topic in topics:
         yield _topic(topic, options)
 
@@ -69,6 +73,9 @@ def _kafka(options: StrimziOptions) -> Manifest:
     config = {
         "auto.create.topics.enable": False,  # a misspelt name is an error, not a new topic
         "default.replication.factor": 3,
+        # A member that died keeps its partitions until its session ends: by default for 45 s, which is also the least.
+        "group.consumer.min.session.timeout.ms": _SESSION_MS,
+        "group.consumer.session.timeout.ms": _SESSION_MS,
         "min.insync.replicas": 2,
         "offsets.topic.replication.factor": 3,
         "transaction.state.log.min.isr": 2,
@@ -76,7 +83,13 @@ def _kafka(options: StrimziOptions) -> Manifest:
         "unclean.leader.election.enable": False,  # a replica that lacks records never becomes the leader
     }
     version = {"version": options.kafka_version} if options.kafka_version else {}
-    kafka = {**version, "listeners": [listener], "rack": {"topologyKey": _ZONE}, "config": config}
+    kafka = {
+        **version,
+        "listeners": [listener],
+        "authorization": {"type": "simple"},  # Kafka's own ACLs; the operator itself is not bound by them
+        "rack": {"topologyKey": _ZONE},
+        "config": config,
+    }
     spec = {"kafka": kafka, "entityOperator": {"topicOperator": {}, "userOperator": {}}}
     return _resource("Kafka", options.cluster, options, spec, labelled=False)
 
@@ -109,9 +122,13 @@ def _node_pool(options: StrimziOptions) -> Manifest:
     return _resource("KafkaNodePool", _POOL, options, spec)
 
 
-def _user(options: StrimziOptions) -> Manifest:
+def _user(rights: Iterable[dict[str, Any]], options: StrimziOptions) -> Manifest:
     """The Kafka user. The operator makes its password and keeps it in a Secret of the same name."""
-    return _resource("KafkaUser", "leftfold", options, {"authentication": {"type": "scram-sha-512"}})
+    spec = {
+        "authentication": {"type": "scram-sha-512"},
+        "authorization": {"type": "simple", "acls": list(rights)},
+    }
+    return _resource("KafkaUser", "leftfold", options, spec)
 
 
 def _topic(topic: CreateTopic, options: StrimziOptions) -> Manifest:

@@ -1,4 +1,4 @@
-"""The sizes of a whole catalog: every topic with a known rate, the views of these topics, and the totals."""
+"""The sizes of a whole catalog: every topic with a known rate, its views and consumers, and the totals."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from leftfold.declare.free import View
 from leftfold.kafka.observed import ObservedTopic
 from leftfold.kafka.sample import Sample
 from leftfold.sizing.constants import Constants
+from leftfold.sizing.consumer_size import ConsumerSize, size_consumer
 from leftfold.sizing.line import Advice, Line, table
 from leftfold.sizing.load import Given, Load, load_of
 from leftfold.sizing.log_size import brokers, explain_partitions, log_advice, log_lines
@@ -82,13 +83,15 @@ class ViewSize:
 
 @dataclass(frozen=True)
 class Sizing:
-    """The sizes of all topics and views of a catalog, with totals."""
+    """The sizes of all topics, views and consumers of a catalog, with totals."""
 
     topics: tuple[TopicSize, ...]
     views: tuple[ViewSize, ...]
+    consumers: tuple[ConsumerSize, ...]
     totals: tuple[Line, ...]
     unknown: tuple[str, ...]  # topics without a known rate
     unsized: tuple[str, ...]  # views of such topics, and free views: only Spark knows what these keep
+    untimed: tuple[str, ...]  # consumers whose handler's time, or topic's rate, is not known
     constants: Constants
 
     def measured_rate(self, view: str) -> float | None:
@@ -98,13 +101,14 @@ class Sizing:
         return next((v.result("rate of full batches") for v in self.views if v.view == view), None)
 
     def summary(self) -> Iterator[str]:
-        """Yield one line for each topic and view, with what it needs."""
+        """Yield one line for each topic, view and consumer, with what it needs."""
         for topic in self.topics:
             yield f"{topic.heading}: {', '.join(topic.asks())}"
         for view in self.views:
             yield f"view {view.view}   {', '.join(view.asks())}"
-        if self.unknown:
-            yield f"not sized, because nothing tells their rate: topics {', '.join(self.unknown)}"
+        for consumer in self.consumers:
+            yield f"consumer {consumer.consumer}   {', '.join(consumer.asks())}"
+        yield from self._not_sized()
         yield f"constants: {self.constants.source}"
 
     def __str__(self) -> str:
@@ -115,10 +119,11 @@ class Sizing:
             yield "\n".join([_section(topic.heading, topic), *(f"  {line}" for line in topic.why)])
         for view in self.views:
             yield _section(f"view {view.view}", view)
+        for consumer in self.consumers:
+            yield _section(f"consumer {consumer.consumer}", consumer)
         if self.totals:
             yield f"together\n{table(self.totals)}"
-        if self.unknown:
-            yield f"not sized, because nothing tells their rate: topics {', '.join(self.unknown)}"
+        yield from self._not_sized()
         if self.unsized:
             yield (
                 "not sized, because they read such a topic, or only Spark knows what they keep: views "
@@ -126,22 +131,33 @@ class Sizing:
             )
         yield f"constants: {self.constants.source}"
 
+    def _not_sized(self) -> Iterator[str]:
+        if self.unknown:
+            yield f"not sized, because nothing tells their rate: topics {', '.join(self.unknown)}"
+        if self.untimed:
+            yield (
+                f"not sized, because nothing tells their rate or how long a record takes (--handler "
+                f"{self.untimed[0]}=5ms): consumers {', '.join(self.untimed)}"
+            )
+
     def as_json(self) -> dict[str, Any]:
         return {
             "topics": [_document(t.topic, t) for t in self.topics],
             "views": [_document(v.view, v) for v in self.views],
+            "consumers": [_document(c.consumer, c) for c in self.consumers],
             "totals": [line.as_json() for line in self.totals],
             "unknown": list(self.unknown),
             "unsized": list(self.unsized),
+            "untimed": list(self.untimed),
             "constants": self.constants.as_json(),
         }
 
 
-def _section(heading: str, part: TopicSize | ViewSize) -> str:
+def _section(heading: str, part: TopicSize | ViewSize | ConsumerSize) -> str:
     return f"{heading}\n{table(part.lines)}"
 
 
-def _document(name: str, part: TopicSize | ViewSize) -> dict[str, Any]:
+def _document(name: str, part: TopicSize | ViewSize | ConsumerSize) -> dict[str, Any]:
     return {
         "name": name,
         "rate": part.load.rate,
@@ -159,12 +175,14 @@ def size_catalog(
     keys: Mapping[str, int] | None = None,
     namespace: str = "",
     cores: int | None = None,
+    handlers: Mapping[str, float] | None = None,
 ) -> Sizing:
-    """Size all topics and views of a catalog.
+    """Size all topics, views and consumers of a catalog.
 
     `known` is by the declared name of a topic. `keys` is the number of entities by the name of a view. A view that is
     not in `keys` has as many entities as its topic, if it has the topic's key. Otherwise the number is not known.
-    `cores`, if given, is the number of cores of each view.
+    `cores`, if given, is the number of cores of each view. `handlers` are the seconds of one record in a consumer's
+    handler; a consumer that is not in it is not sized.
     """
     loads = {name: load for name in catalog.topics if (load := _load(catalog, name, known.get(name, Known())))}
     topics = tuple(
@@ -186,8 +204,25 @@ def size_catalog(
         load = replace(together([one for one in read if one is not None]), keys=_keys(view, loads, keys or {}))
         sized = size_view(view.definition, load, constants, cores=cores, namespace=namespace)
         views.append(ViewSize(name, load, sized.lines, sized.advice))
-    unknown = tuple(name for name in catalog.topics if name not in loads)
-    return Sizing(topics, tuple(views), tuple(_totals(topics, views, constants)), unknown, tuple(unsized), constants)
+    consumers = tuple(_consumers(catalog, loads, handlers or {}))
+    timed = {consumer.consumer for consumer in consumers}
+    return Sizing(
+        topics=topics,
+        views=tuple(views),
+        consumers=consumers,
+        totals=tuple(_totals(topics, views, constants)),
+        unknown=tuple(name for name in catalog.topics if name not in loads),
+        unsized=tuple(unsized),
+        untimed=tuple(name for name in catalog.consumers if name not in timed),
+        constants=constants,
+    )
+
+
+def _consumers(catalog: Catalog, loads: Mapping[str, Load], handlers: Mapping[str, float]) -> Iterator[ConsumerSize]:
+    for name, consumer in catalog.consumers.items():
+        read = [loads[topic.name] for topic in consumer.topics if topic.name in loads]
+        if name in handlers and len(read) == len(consumer.topics):
+            yield size_consumer(consumer, read, together(read), handler_s=handlers[name])
 
 
 def _keys(view: DeclaredView, loads: Mapping[str, Load], said: Mapping[str, int]) -> int | None:
@@ -200,10 +235,12 @@ def _keys(view: DeclaredView, loads: Mapping[str, Load], said: Mapping[str, int]
 
 
 def _load(catalog: Catalog, name: str, known: Known) -> Load | None:
-    readers = sum(name in [t.name for t in view.reading.topics] for view in catalog.views.values())
+    views = sum(name in [t.name for t in view.reading.topics] for view in catalog.views.values())
+    consumers = sum(name in [t.name for t in consumer.topics] for consumer in catalog.consumers.values())
     return load_of(
         catalog.topics[name],
-        readers=readers + 1,  # the intake of the topic reads it too
+        # The intake of the topic reads it too, beside the views.
+        readers=views + consumers + 1,
         sample=known.sample,
         observed=known.observed,
         given=known.given,
@@ -211,7 +248,7 @@ def _load(catalog: Catalog, name: str, known: Known) -> Load | None:
 
 
 def together(loads: list[Load]) -> Load:
-    """The load of a view that reads several topics of one event. The topics are taken to have the same keys."""
+    """The load of a reader of several topics of one event. The topics are taken to have the same keys."""
     if len(loads) == 1:
         return loads[0]
     keys = [load.keys for load in loads if load.keys is not None]

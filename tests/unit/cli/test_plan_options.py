@@ -11,9 +11,10 @@ from click.testing import CliRunner
 
 import leftfold as lf
 from leftfold.cli.main import cli
-from leftfold.cli.plan_options import asked, load_options
+from leftfold.cli.plan_options import HandlerTime, asked, load_options
 from leftfold.hazards.hazard import DOWNTIME
 from leftfold.plan.diff import PlanOptions
+from tests.unit.conftest import TOML, MakeProject
 
 TEMPLATE = Path(lf.__file__).parent / "template" / "clickstream"
 
@@ -48,6 +49,16 @@ def test_all_of_it() -> None:
     assert (load.consumer_rate, load.catch_up_s, load.downtime) == (25_000, 1_800, 5 * 86_400_000_000)
 
 
+def test_the_time_of_a_record_in_a_handler(make_project: MakeProject) -> None:
+    consumer = '\n\n@lf.consumer(clicks, start="now")\ndef notify(click: Click) -> None: ...\n'
+    root = make_project(TOML)
+    (root / "streams.py").write_text((root / "streams.py").read_text() + consumer)
+    time = HandlerTime().convert("notify=0.2ms", None, None)
+    assert asked(lf.open(root), handlers=[time]).handlers == {"notify": pytest.approx(0.0002)}
+    with pytest.raises(click.BadParameter):
+        HandlerTime().convert("notify=fast", None, None)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -60,6 +71,8 @@ def test_all_of_it() -> None:
         ("--rate", "taps=5"),
         ("--bytes", "user_activity=5"),
         ("--keys", "nobody=5"),
+        ("--handler", "nobody=5ms"),
+        ("--handler", "nobody"),
         ("--catch-up", "soon"),
         ("--downtime", "0s"),
         ("--consumer-rate", "0"),

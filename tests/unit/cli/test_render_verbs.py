@@ -67,6 +67,20 @@ def test_files(project: Path) -> None:
     assert "k8s/kafkanodepool-nodes.yaml" in json.loads(forced.stdout)["files"]
 
 
+def test_consumers(project: Path) -> None:
+    streams = project / "streams.py"
+    streams.write_text(streams.read_text() + '\n\n@lf.consumer(clicks, start="now")\ndef notify(click) -> None: ...\n')
+    done = render("consumers", "--profile", "prod", "--image", "shop:1", "--replicas", "notify=3", "--cpu", "2")
+    assert done.exit_code == 0, done.output
+    made = {one["kind"]: one for one in yaml.safe_load_all(done.stdout)}
+    assert list(made) == ["ServiceAccount", "Deployment"]
+    assert made["Deployment"]["spec"]["replicas"] == 3
+    (container,) = made["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["requests"]["cpu"] == "2"
+    for wrong in ("notify", "notify=0", "notify=many"):
+        assert render("consumers", "--profile", "prod", "--image", "i", "--replicas", wrong).exit_code == 2
+
+
 def test_spark_without_the_secrets_at_hand(project: Path) -> None:
     """Whoever renders, in CI, need not know the passwords."""
     done = render("spark", "--profile", "prod", "--image", "shop:1", "--group", "all=user_activity")

@@ -16,7 +16,7 @@ from leftfold.declare.catalog import Catalog
 from leftfold.declare.companions import companions_of
 from leftfold.declare.delivery import INTO_DATABASE, PROMISES
 from leftfold.declare.event import trusted
-from leftfold.declare.guarantees import consumer_guarantees
+from leftfold.declare.guarantees import ConsumerGuarantee, consumer_guarantees
 from leftfold.fold.expressions import to_micros
 
 
@@ -152,3 +152,63 @@ def test_the_example_of_the_guide(monkeypatch: pytest.MonkeyPatch) -> None:
     assert called[0]["headers"] == {"Idempotency-Key": "clicks/0/7"}
     assert called[1] == [click]
     assert (names["notify"].delivery, names["draw"].delivery) == ("at_least_once", "at_most_once")
+
+
+# Guarantees ---------------------------------------------------------------------------------------------------------
+
+
+def promised(declared: Any) -> ConsumerGuarantee:
+    (one,) = consumer_guarantees(Catalog.of([declared])[0])
+    return one
+
+
+def test_the_guarantee_of_a_consumer_has_its_order_and_its_conditions() -> None:
+    one = promised(double)
+    assert (one.delivery, one.promise.guarantee) == ("at_least_once", "each record at least once")
+    assert one.order == "records of a key in the order of the log"
+    assert one.conditions == (
+        *PROMISES["at_least_once"].conditions,
+        "a record that fails for the last time is handled only if somebody re-drives it from double.dead",
+        "it is not away for longer than its topics keep records, or than brokers keep positions: else it stops "
+        "(log-overtaken, position-forgotten), and skips nothing silently",
+    )
+
+
+def test_conditions_that_options_and_topics_add() -> None:
+    fragile = lf.Topic("fragile", Order, key=Order.customer, time=Order.at, replication=1)
+
+    @lf.consumer(fragile, start="now", failure="stop", late="skip", order="none")
+    def careless(order: Order) -> None: ...
+
+    one = promised(careless)
+    assert one.order == "in any order"
+    assert "a record that fails for the last time stops the consumer, and all records after it wait" in one.conditions
+    assert "late records, and those from the future, are not handed over" in one.conditions
+    assert one.conditions[-1] == "fragile has one copy: what a broker loses, the consumer never gets"
+
+
+def test_whoever_reads_what_is_written_exactly_once_must_be_read_committed() -> None:
+    bills = lf.Topic("bills", Order, key=Order.customer, time=Order.at)
+
+    @lf.consumer(orders, start="now", delivery="exactly_once", to=bills)
+    def bill(order: Order) -> Order:
+        return order
+
+    conditions = promised(bill).conditions
+    assert "readers of what it writes are read-committed (isolation.level=read_committed)" in conditions
+    assert (
+        "views and consumers of Leftfold read bills so; of other groups no broker tells it (group-not-declared names "
+        "them)" in conditions
+    )
+
+
+def test_useful_members_are_those_of_the_topic_with_the_most_partitions() -> None:
+    wide, narrow = (
+        lf.Topic(name, Order, key=Order.customer, time=Order.at, partitions=count)
+        for name, count in (("wide", 12), ("narrow", 4))
+    )
+
+    @lf.consumer((wide, narrow), start="now")
+    def both(order: Order) -> None: ...
+
+    assert promised(both).members == 12

@@ -21,5 +21,5 @@ def test_every_code_has_a_heading_and_every_heading_a_code() -> None:
 
 @pytest.mark.parametrize(("code", "text"), SECTIONS, ids=[heading for heading, _ in SECTIONS])
 def test_every_section_says_how_bad_and_what(code: str, text: str) -> None:
-    assert re.search(r"\b(danger|warning)\b", text, re.IGNORECASE), f"{code} does not say how bad it is"
+    assert re.search(r"\b(danger|warning|note)\b", text, re.IGNORECASE), f"{code} does not say how bad it is"
     assert len(text) > 60

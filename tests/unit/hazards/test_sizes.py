@@ -69,7 +69,7 @@ def test_every_advice_that_there_is_has_its_code_here() -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Advice"
         if isinstance(node.args[0], ast.Constant)
     }
-    assert len(CODES) == len(set(CODES)) == 14
+    assert len(CODES) == len(set(CODES)) == 16
     assert given | {"disk-short"} == set(CODES)
     assert set(CODES) <= set(EVERY)
 
@@ -127,6 +127,32 @@ def test_what_a_person_is_told() -> None:
         "    why: Brokers that are written to faster than they can write make producers wait, and then fail.\n"
         "    fix: add brokers, or probe what these can do: the model takes 100 MB/s each"
     ]
+
+
+def of_consumer(rate: float) -> Facts:
+    @lf.consumer(clicks, start="now")
+    def notify(click: Click) -> None: ...
+
+    catalog, _ = Catalog.of([notify])
+    made = size_catalog(catalog, {"clicks": Known(given=Given(rate=rate))}, Constants(), handlers={"notify": 0.01})
+    return facts(notify, sizing=made)
+
+
+def test_a_consumer_that_partitions_hold_back() -> None:
+    assert judged(RULES, of_consumer(1_000)) == [
+        "! danger[consumer-falls-behind] consumer notify: 1,000 records/s come in, and 6 processes, one for each "
+        "partition, handle 599\n"
+        "    why: What is not handled now is never handled: the consumer falls further behind until retention "
+        "overtakes it.\n"
+        "    fix: declare parallel=4, or use a topic with 21 partitions"
+    ]
+    assert judged(RULES, of_consumer(400)) == [
+        "· warning[consumer-slow-to-catch-up] consumer notify: after an outage of 1 h it takes 2.02 h to catch up, and "
+        "1 h is asked for\n"
+        "    why: 6 processes, one for each partition, handle 599 records/s, of which 400 are those that come in.\n"
+        "    fix: declare parallel=2, or use a topic with 9 partitions"
+    ]
+    assert judged(RULES, of_consumer(200)) == []
 
 
 def test_of_what_is_no_longer_declared_the_line_is_not_known() -> None:

@@ -600,10 +600,10 @@ def group(topic: str) -> ObservedGroup:
 
 def test_a_topic_without_a_reader() -> None:
     assert judged(RULES, facts(clicks(), topics=[there()])) == [
-        "· warning[topic-without-reader] topic clicks: no view reads it, and no consumer group does\n"
+        "· warning[topic-without-reader] topic clicks: no view or consumer reads it, and no other consumer group does\n"
         "    why: It costs disk and network, and what is wrong with its records is noticed by nobody. A reader that "
         "commits no offsets is not seen here.\n"
-        "    fix: declare a view of it, or take the declaration out"
+        "    fix: declare a view or a consumer of it, or take the declaration out"
     ]
     assert codes(RULES, facts(clicks(), topics=[there()], groups=[group("clicks")])) == []
     assert codes(RULES, facts(clicks(), topics=[there()], groups=[group("other")])) == ["topic-without-reader"]

@@ -63,6 +63,15 @@ def test_what_stands_beside_a_topic() -> None:
     ]
 
 
+def test_dead_letters_are_kept_as_long_as_any_topic_of_their_consumer() -> None:
+    @lf.consumer((topic(), topic("slow", retention="30d")), start="now")
+    def notify(click: Click) -> None: ...
+
+    steps = created(planned(catalog_of(notify)))
+    for name in ("notify.dead", "notify.again"):
+        assert dict(steps[name].configs)["retention.ms"] == str(30 * 86_400_000)
+
+
 def test_of_a_compacted_topic_nothing_is_late_or_re_driven() -> None:
     names = list(created(planned(catalog_of(topic(compacted=True)))))
     assert names == ["clicks", "leftfold.receipts", "clicks.rejects"]

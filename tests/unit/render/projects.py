@@ -7,6 +7,7 @@ from pathlib import Path
 
 import leftfold as lf
 from leftfold.app import App
+from leftfold.render.consumers import ConsumerOptions
 from leftfold.render.spark import SparkOptions
 from leftfold.render.strimzi import StrimziOptions
 
@@ -26,6 +27,21 @@ spark = { master = "k8s://https://kubernetes.default.svc", conf = { "spark.sql.s
 STRIMZI = StrimziOptions(cluster="shop", namespace="shop")
 SPARK = SparkOptions(image="registry.example/shop:1", namespace="shop", secret="shop-secrets")
 
+CONSUMERS = ConsumerOptions(image="registry.example/shop:1", namespace="shop", secret="shop-secrets")
+# Appended to the declarations of the template.
+DECLARED = """
+
+bought = lf.Topic("bought", Click, key=Click.user_id, time=Click.at)
+
+
+@lf.consumer(clicks, start="beginning", drain="30s")
+def notify(click: Click) -> None: ...
+
+
+@lf.consumer(clicks, start="now", delivery="exactly_once", to=bought)
+def buy(click: Click) -> Click | None: ...
+"""
+
 
 def examples() -> list[Path]:
     return sorted(path.parent for path in EXAMPLES.glob("*/leftfold.toml"))
@@ -37,6 +53,14 @@ def for_kubernetes(example: Path, directory: Path, profile: str = PROFILE) -> Ap
     toml = directory / "shop" / "leftfold.toml"
     toml.write_text(toml.read_text() + profile)
     return App(directory / "shop", "prod", secrets=False)
+
+
+def with_consumers(directory: Path, profile: str = PROFILE) -> App:
+    """The template with two consumers and the profile `prod`."""
+    app = for_kubernetes(EXAMPLES / "clickstream", directory, profile)
+    streams = app.root / "streams.py"
+    streams.write_text(streams.read_text() + DECLARED)
+    return app
 
 
 def local(example: Path, directory: Path) -> App:

@@ -13,7 +13,7 @@ import pytest
 from leftfold.errors import ProjectError
 from leftfold.render.crds import SCHEMAS, check, strict, wrong
 from tests import crds
-from tests.unit.render.projects import EXAMPLES, SPARK, STRIMZI, for_kubernetes
+from tests.unit.render.projects import CONSUMERS, SPARK, STRIMZI, with_consumers
 
 Manifests = dict[str, dict[str, Any]]
 
@@ -21,8 +21,8 @@ Manifests = dict[str, dict[str, Any]]
 @pytest.fixture(scope="module")
 def rendered(tmp_path_factory: pytest.TempPathFactory) -> Manifests:
     """One of each kind."""
-    app = for_kubernetes(EXAMPLES / "clickstream", tmp_path_factory.mktemp("project"))
-    return {one["kind"]: one for one in [*app.render(STRIMZI), *app.render(SPARK)]}
+    app = with_consumers(tmp_path_factory.mktemp("project"))
+    return {one["kind"]: one for options in (STRIMZI, SPARK, CONSUMERS) for one in app.render(options)}
 
 
 def at(manifest: dict[str, Any], path: str) -> Any:
@@ -58,7 +58,16 @@ BROKEN: list[tuple[str, str, Callable[[Any], None], str]] = [
     ("StatefulSet", "spec.template.spec.containers.0", renamed("envFrom", "envfrom"), "envfrom"),
     ("Service", "spec", renamed("publishNotReadyAddresses", "publishNotReady"), "publishNotReady"),
     ("ServiceAccount", "metadata", renamed("labels", "label"), "label"),
+    ("Deployment", "spec.strategy.rollingUpdate", renamed("maxSurge", "maxsurge"), "maxsurge"),
+    ("Deployment", "spec.template.spec.containers.0.livenessProbe", renamed("httpGet", "httpget"), "httpget"),
+    ("KafkaUser", "spec.authorization.acls.0", renamed("operations", "operation"), "operation"),
     # of the wrong type
+    (
+        "Deployment",
+        "spec.template.spec",
+        given("terminationGracePeriodSeconds", "90s"),
+        "terminationGracePeriodSeconds",
+    ),
     ("KafkaTopic", "spec", given("partitions", "6"), "spec.partitions"),
     ("KafkaTopic", "spec", given("replicas", True), "spec.replicas"),
     ("Kafka", "spec.kafka.listeners.0", given("tls", "yes"), "spec.kafka.listeners.0.tls"),
@@ -71,6 +80,12 @@ BROKEN: list[tuple[str, str, Callable[[Any], None], str]] = [
     ("Kafka", "spec.kafka.listeners.0", given("type", "external"), "spec.kafka.listeners.0.type"),
     ("KafkaNodePool", "spec", given("roles", ["brokr"]), "spec.roles.0"),
     ("KafkaUser", "spec.authentication", given("type", "scram"), "spec.authentication.type"),
+    (
+        "KafkaUser",
+        "spec.authorization.acls.0.resource",
+        given("type", "topics"),
+        "spec.authorization.acls.0.resource.type",
+    ),
     # too small
     ("KafkaTopic", "spec", given("partitions", 0), "spec.partitions"),
     # missing
@@ -154,7 +169,7 @@ LOCKED = json.loads(crds.LOCK.read_text())
 
 def test_the_schemas_are_those_that_were_made() -> None:
     assert {path.name: crds.sha256(path.read_bytes()) for path in SCHEMAS.iterdir()} == LOCKED["schemas"]
-    assert len(LOCKED["schemas"]) == 11
+    assert len(LOCKED["schemas"]) == 12
 
 
 def test_they_were_made_from_the_versions_that_are_named() -> None:

@@ -17,7 +17,7 @@ from leftfold.render.crds import wrong
 from leftfold.render.documents import as_yaml
 from leftfold.render.spark import SparkOptions
 from leftfold.render.strimzi import StrimziOptions
-from tests.unit.render.projects import EXAMPLES, SPARK, STRIMZI, examples, for_kubernetes
+from tests.unit.render.projects import CONSUMERS, EXAMPLES, SPARK, STRIMZI, examples, for_kubernetes, with_consumers
 
 GOLDEN = Path(__file__).parent / "golden"
 GUIDE = EXAMPLES.parent / "docs" / "guide" / "kubernetes.md"
@@ -40,6 +40,13 @@ def test_the_template(kind: str, tmp_path: Path) -> None:
     if os.environ.get("LEFTFOLD_GOLDEN") == "write":
         (GOLDEN / f"{kind}.yaml").write_text(text)
     assert text == (GOLDEN / f"{kind}.yaml").read_text()
+
+
+def test_consumers(tmp_path: Path) -> None:
+    text = as_yaml(with_consumers(tmp_path).render(CONSUMERS))
+    if os.environ.get("LEFTFOLD_GOLDEN") == "write":
+        (GOLDEN / "consumers.yaml").write_text(text)
+    assert text == (GOLDEN / "consumers.yaml").read_text()
 
 
 def test_the_profile_of_the_guide(tmp_path: Path) -> None:

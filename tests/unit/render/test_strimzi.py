@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import leftfold as lf
+from leftfold.hazards import consumers
 from leftfold.plan.diff import wanted_topics
 from leftfold.plan.steps import CreateTopic
 from leftfold.render.crds import wrong
 from leftfold.render.strimzi import strimzi_manifests
-from tests.unit.render.projects import EXAMPLES, STRIMZI, for_kubernetes, local
+from tests.unit.hazards.judging import facts
+from tests.unit.render.projects import EXAMPLES, PROFILE, STRIMZI, for_kubernetes, local, with_consumers
+
+REFERENCE = EXAMPLES.parent / "docs" / "reference" / "project.md"
 
 TOPIC = CreateTopic("prod.User_Activity.changelog", 12, 2, (("cleanup.policy", "compact"),), "compacted", "broker")
 
 
 def by_kind(*topics: CreateTopic, **options: Any) -> dict[str, dict[str, Any]]:
-    return {one["kind"]: one for one in strimzi_manifests(topics, replace(STRIMZI, **options))}
+    return {one["kind"]: one for one in strimzi_manifests(topics, [], replace(STRIMZI, **options))}
 
 
 def test_a_topic_as_it_is_to_be() -> None:
@@ -65,6 +71,79 @@ def test_nobody_gets_in_without_a_password_or_in_the_clear() -> None:
     (listener,) = by_kind()["Kafka"]["spec"]["kafka"]["listeners"]
     assert (listener["tls"], listener["authentication"]["type"]) == (True, "scram-sha-512")
     assert by_kind()["KafkaUser"]["spec"]["authentication"]["type"] == "scram-sha-512"
+
+
+def test_a_member_that_died_is_noticed_soon() -> None:
+    config = by_kind()["Kafka"]["spec"]["kafka"]["config"]
+    session = config["group.consumer.session.timeout.ms"]
+    assert session == config["group.consumer.min.session.timeout.ms"] == 15_000
+    found = facts(with_a_consumer(), group_consumer_session_timeout_ms=session)
+    assert [hazard.code for rule in consumers.RULES for hazard in rule(found)] == []
+
+
+def with_a_consumer() -> Any:
+    class Click(lf.Event):
+        user: str
+        at: datetime
+
+    @lf.consumer(lf.Topic("clicks", Click, key=Click.user, time=Click.at), start="now")
+    def notify(click: Click) -> None: ...
+
+    return notify
+
+
+def test_topics_of_consumers(tmp_path: Path) -> None:
+    made = [one["spec"] for one in with_consumers(tmp_path).render(STRIMZI) if one["kind"] == "KafkaTopic"]
+    partitions = {spec["topicName"]: spec["partitions"] for spec in made}
+    assert partitions["prod.leftfold.consumers"] == partitions["prod.notify.dead"] == partitions["prod.buy.dead"] == 1
+    assert partitions["prod.notify.again"] == partitions["prod.buy.again"] == partitions["prod.clicks"]
+
+
+# Rights -------------------------------------------------------------------------------------------------------------
+
+
+def documented() -> set[tuple[str, str, str]]:
+    """The reference's table of rights: resource, name and operation."""
+    text = REFERENCE.read_text().partition("\n## Rights\n")[2].partition("\n## ")[0]
+    rows = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in text.splitlines()]
+    kinds = ("Topic", "Group", "TransactionalId", "Cluster")
+    return {(row[0], row[1], row[2]) for row in rows if row[0] in kinds}
+
+
+def rights(made: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
+    (user,) = (one for one in made if one["kind"] == "KafkaUser")
+    assert user["spec"]["authorization"]["type"] == "simple"
+    found = set()
+    for acl in user["spec"]["authorization"]["acls"]:
+        resource = acl["resource"]
+        name = resource.get("name", "kafka-cluster") + ("*" if resource.get("patternType") == "prefix" else "")
+        kind = resource["type"][0].upper() + resource["type"][1:]
+        found |= {(kind, name, operation) for operation in acl["operations"]}
+    return found
+
+
+def test_the_user_has_the_rights_that_the_reference_lists(tmp_path: Path) -> None:
+    made = with_consumers(tmp_path).render(STRIMZI)
+    assert rights(made) == documented()
+    assert len(documented()) >= 8
+    (kafka,) = (one for one in made if one["kind"] == "Kafka")
+    assert kafka["spec"]["kafka"]["authorization"] == {"type": "simple"}
+
+
+def test_rights_of_a_topic_that_somebody_else_owns(tmp_path: Path) -> None:
+    app = for_kubernetes(EXAMPLES / "clickstream", tmp_path)
+    streams = app.root / "streams.py"
+    other = 'lf.Topic("visits", Click, key=Click.user_id, time=Click.at, external=True)'
+    streams.write_text(f"{streams.read_text()}\nvisits = {other}\n")
+    more = rights(app.render(STRIMZI)) - documented()
+    assert more == {("Topic", "visits", operation) for operation in ("DescribeConfigs", "Read", "Write")}
+
+
+def test_rights_without_a_namespace(tmp_path: Path) -> None:
+    app = for_kubernetes(EXAMPLES / "clickstream", tmp_path, PROFILE.replace('namespace = "prod"\n', ""))
+    found = rights(app.render(STRIMZI))
+    assert {name for kind, name, _ in found if kind == "Topic"} == {"*"}
+    assert {name for kind, name, _ in found if kind == "Group"} == {"leftfold.*"}
 
 
 def test_disks_outlive_their_resource() -> None:

@@ -1,0 +1,116 @@
+"""A plan of consumers on real brokers: what it observes of members, dead letters, pauses and groups of others."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from click.testing import CliRunner
+from confluent_kafka import Consumer, TopicPartition
+
+import leftfold
+from leftfold.cli.main import cli
+from leftfold.kafka.consumer_log import PAUSED, ConsumerLog
+from leftfold.observe import consumers as observing
+from tests.engine import consumers, projects
+from tests.engine.conftest import Cluster
+
+pytestmark = pytest.mark.timeout(300)
+OF_CONSUMERS = ("consumer-paused-long", "consumers-beyond-partitions", "dead-letters-open", "group-not-declared")
+DAY = 86_400_000_000
+STREAMS = (
+    consumers.ORDERS.replace("partitions=6", "partitions=1")
+    + """
+
+@lf.consumer(orders, start="beginning")
+def picky(order: Order) -> None:
+    if order.number % 10 == 0 and order.number < 30:
+        raise lf.Unprocessable("a round number")
+"""
+)
+
+
+@pytest.fixture(scope="module")
+def app(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> leftfold.App:
+    root = tmp_path_factory.mktemp("planned")
+    made = projects.make(root / "shop", cluster.endpoints, f"p{uuid.uuid4().hex[:8]}", STREAMS)
+    projects.apply(made)
+    consumers.send(made, range(400))
+    (ended,) = made.consume(until_caught_up=True)
+    assert (ended.handled, ended.dead, ended.error) == (397, 3, None)
+    return made
+
+
+def told(app: leftfold.App, *, days: int = 0) -> dict[str, str]:
+    """The hazards of consumers by their codes, as they would be so many days later."""
+    seen = app.observe(sample=True)
+    later = replace(seen, cluster=replace(seen.cluster, seen_at=seen.cluster.seen_at + days * DAY))
+    return {hazard.code: hazard.what for hazard in app.plan(later).hazards if hazard.code in OF_CONSUMERS}
+
+
+@contextmanager
+def members(app: leftfold.App, number: int) -> Iterator[None]:
+    crews = [app.crew() for _ in range(number)]
+    threads = [threading.Thread(target=crew.run) for crew in crews]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        for crew in crews:
+            crew.stop()
+        for thread in threads:
+            thread.join(60)
+
+
+def test_dead_letters_and_a_pause_as_they_grow_old(app: leftfold.App) -> None:
+    name = app.profile.topic_name("leftfold.consumers")
+    assert told(app) == {}
+    assert told(app, days=8) == {
+        "dead-letters-open": "has 3 dead letters of more than 7d, the oldest 8 d old",
+    }
+    app.dead("picky").drop(app.dead("picky").letters()[:1])
+    since = datetime.now(UTC) - timedelta(days=3)
+    ConsumerLog(app.kafka, name).note("picky", {PAUSED: {"since": since.isoformat()}})
+    assert told(app, days=8) == {
+        "dead-letters-open": "has 2 dead letters of more than 7d, the oldest 8 d old",
+        "consumer-paused-long": "has been paused for 11 d",
+    }
+    app.resume("picky")
+    app.pause("picky")
+    assert told(app) == {}, "the newest note counts"
+    app.resume("picky")
+
+
+def test_only_the_first_dead_letters_are_read(app: leftfold.App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observing, "MOST_LETTERS", 1)
+    seen = app.observe(sample=True).consumers["picky"]
+    assert (len(seen.dead), seen.is_whole) == (1, False)
+
+
+def test_a_member_too_many(app: leftfold.App) -> None:
+    with members(app, 2):
+        projects.await_true(lambda: "consumers-beyond-partitions" in told(app), timeout=60, what="an idle member")
+        what = told(app)["consumers-beyond-partitions"]
+    assert what == f"has 2 members, and {app.profile.topic_name('orders')} has 1 partition: 1 member is idle"
+
+
+def test_a_group_of_somebody_else(app: leftfold.App, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic, group = app.profile.topic_name("orders"), f"billing-{uuid.uuid4().hex[:8]}"
+    client = Consumer({**app.kafka.for_librdkafka(), "group.id": group})
+    client.commit(offsets=[TopicPartition(topic, 0, 5)], asynchronous=False)
+    client.close()
+    assert told(app) == {"group-not-declared": f"1 group that this project does not declare reads it: {group}"}
+    monkeypatch.chdir(app.root)
+    done = CliRunner().invoke(cli, ["plan", "--json", "--rate", "orders=500", "--handler", "picky=5ms"])
+    read = json.loads(done.stdout)
+    assert ("note", "group-not-declared") in {(h["level"], h["code"]) for h in read["hazards"]}
+    (consumer,) = read["consumers"]
+    assert (consumer["delivery"], consumer["members"]) == ("at_least_once", 1)
+    assert [c["name"] for c in read["sizing"]["consumers"]] == ["picky"]
