@@ -19,6 +19,7 @@ from leftfold.declare.free import View, view
 from leftfold.declare.record import NotNow, Record, Unprocessable
 from leftfold.declare.rows import Provenance, Row
 from leftfold.declare.sinks import Changelog, Lake, Online
+from leftfold.declare.sql import Sql, SqlConnection
 from leftfold.declare.stream import Stream, stream
 from leftfold.declare.table import Table
 from leftfold.declare.topic import Topic
@@ -61,6 +62,8 @@ __all__ = [
     "Retry",
     "Row",
     "RunError",
+    "Sql",
+    "SqlConnection",
     "StoreError",
     "Stream",
     "Table",

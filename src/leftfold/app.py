@@ -12,17 +12,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from pydantic import SecretStr
+
 from leftfold.declare.catalog import Catalog
 from leftfold.declare.event import Event
 from leftfold.declare.free import View
 from leftfold.declare.rows import Row
-from leftfold.errors import DeclarationError, LogError, RunError
+from leftfold.errors import DeclarationError, LogError, ProjectError, RunError
 from leftfold.fold.durations import SECOND, Duration, micros
 from leftfold.fold.expressions import to_micros
 from leftfold.loading import load
 from leftfold.places import check_checkpoints, check_lake, scheme_of
 from leftfold.private import STATE
-from leftfold.project import find_root, read_document, read_profile
+from leftfold.project import environment_of, find_root, read_document, read_profile
 from leftfold.settings import Kafka, OnlineStore, Registry, Spark
 
 if TYPE_CHECKING:
@@ -360,9 +362,12 @@ class App:
                 why="a consumer is a function under @lf.consumer",
                 fix="declare one in a file that leftfold.toml lists",
             )
-        clients = self._log_clients
+        clients, caught_up = self._log_clients, until_caught_up
         return ConsumerCrew(
-            [Consuming(c, self._consumer_names(c), clients, until_caught_up=until_caught_up) for c in declared]
+            [
+                Consuming(c, self._consumer_names(c), clients, database=self._database(c), until_caught_up=caught_up)
+                for c in declared
+            ]
         )
 
     def dead(self, consumer: str) -> DeadLetters:
@@ -376,7 +381,13 @@ class App:
         """The position of a consumer's group, beside the log: show it, or set it while the consumer does not run."""
         from leftfold.consume.position import ConsumerPosition
 
-        return ConsumerPosition(consumer, self._consumer_names(self.catalog.consumer(consumer)), self._log_clients)
+        declared = self.catalog.consumer(consumer)
+        names, database = self._consumer_names(declared), self._database(declared)
+        if database is None:
+            return ConsumerPosition(consumer, names, self._log_clients)
+        from leftfold.consume.sql_rows import SqlRows
+
+        return ConsumerPosition(consumer, names, self._log_clients, SqlRows(declared, names.group, database))
 
     def pause(self, consumer: str) -> None:
         """Let all members of a consumer hand over no more records, within about a second. It outlives restarts."""
@@ -413,6 +424,36 @@ class App:
             again=name(again_topic(consumer.name)),
             to=None if consumer.to is None else name(consumer.to.name),
         )
+
+    def _database(self, consumer: Consumer[..., Any]) -> SecretStr | None:
+        """The URL of the database in which a consumer books; None if it books in none.
+
+        It is in the environment. On the local cluster it need not be: then it is that of the cluster's own Postgres.
+        """
+        if consumer.into is None:
+            return None
+        if importlib.util.find_spec("psycopg") is None:
+            raise RunError(
+                "psycopg-missing",
+                "psycopg is not installed here",
+                why=f"consumer {consumer.name} books into a database; everything else works without it",
+                fix="install it: pip install 'leftfold[sql]'",
+                source=consumer.source,
+            )
+        variable = consumer.into.variable
+        url = environment_of(self.root).get(variable)
+        if not url and self.profile.kafka is None:
+            url = self._endpoints().postgres_url
+        if not url:
+            raise ProjectError(
+                "environment-missing",
+                f"consumer {consumer.name} needs the environment variable {variable}",
+                why=f'it is declared with lf.Sql("env:{variable}"), and neither the environment nor .env has it',
+                fix=f"export {variable}=postgresql://…, or put it into .env; or leftfold up --postgres, for the local "
+                "cluster",
+                source=consumer.source,
+            )
+        return SecretStr(url)
 
     def _check_places(self) -> None:
         """Refuse unsafe locations of checkpoints and lake, before anything starts that commits to them."""

@@ -81,12 +81,17 @@ def read_document(root: Path) -> dict[str, Any]:
     return document
 
 
+def environment_of(root: Path) -> dict[str, str]:
+    """The environment variables of a project: those of this process, and for others what its .env says."""
+    return {**{k: v or "" for k, v in dotenv_values(root / ".env").items()}, **os.environ}
+
+
 def read_profile(root: Path, document: dict[str, Any], asked: str | None, *, secrets: bool) -> Profile:
     """Read the requested profile, else the one that LEFTFOLD_PROFILE names, else `local`.
 
     With `secrets=False` an environment variable that is not set stays "env:NAME".
     """
-    environment = {**{k: v or "" for k, v in dotenv_values(root / ".env").items()}, **os.environ}
+    environment = environment_of(root)
     name = asked or environment.get("LEFTFOLD_PROFILE") or "local"
     profiles = document.get("profile", {})
     if name != "local" and name not in profiles:

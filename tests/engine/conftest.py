@@ -72,6 +72,14 @@ def cluster(leftfold_cluster: TestCluster) -> Iterator[Cluster]:
     _in_use.clear()
 
 
+@pytest.fixture(scope="session")
+def postgres(cluster: Cluster) -> str:
+    """The URL of a real Postgres beside the shared cluster."""
+    url = local_cluster.up(cluster.root, postgres=True).postgres_url
+    assert url is not None
+    return url
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _as_found() -> Iterator[None]:
     """Give each module a shared cluster that is up; release the clients and delete the topics that its tests left.

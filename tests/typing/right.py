@@ -302,6 +302,19 @@ async def doubled(click: Click, record: lf.Record) -> list[Click]:
     return [click, click]
 
 
+@lf.consumer(clicks, start="beginning", delivery="exactly_once", into=lf.Sql("env:LEDGER_URL"))
+def book(click: Click, db: lf.SqlConnection) -> None:
+    db.execute("insert into ledger values (%s, %s)", (click.user_id, click.price))
+
+
+@lf.consumer(clicks, start="now", delivery="exactly_once", into=lf.Sql("env:LEDGER_URL"), parallel=6)
+def book_with_place(click: Click, record: lf.Record, db: lf.SqlConnection) -> None:
+    with db.transaction():
+        db.cursor().executemany("insert into ledger values (%s, %s)", [(record.id, click.price)])
+    for row in db.execute("select 1"):
+        assert row
+
+
 def test_of_a_consumer() -> None:
     """A decorated handler stays callable as it was written."""
     assert_type(notify(click, lf.Record.fake()), int)

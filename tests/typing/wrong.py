@@ -252,6 +252,19 @@ def other_output(click: Click) -> ItemUpdate:
     return ItemUpdate(item_id=click.item_id, category="c")
 
 
+@lf.consumer(clicks, start="now", delivery="exactly_once", into=lf.Sql("env:LEDGER_URL"))  # error: takes no connection
+def books_nowhere(click: Click) -> None: ...
+
+
+@lf.consumer(clicks, start="now", into=lf.Sql("env:LEDGER_URL"))  # error: at least once
+def books_often(click: Click, db: lf.SqlConnection) -> None: ...
+
+
+@lf.consumer(clicks, start="now", delivery="exactly_once", into=lf.Sql("env:LEDGER_URL"))
+def books_and_commits(click: Click, db: lf.SqlConnection) -> None:
+    db.commit()  # error: that is left to Leftfold
+
+
 @lf.consumer(clicks, start="now", paralel=4)  # error: a misspelt option
 def misspelt(click: Click) -> None: ...
 

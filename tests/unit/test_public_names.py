@@ -34,6 +34,8 @@ PUBLIC = [
     "Retry",
     "Row",
     "RunError",
+    "Sql",
+    "SqlConnection",
     "StoreError",
     "Stream",
     "Table",

@@ -54,20 +54,28 @@ def _progress(title: str) -> Iterator[Callable[[str], None]]:
     type=click.IntRange(0, 8),  # leftfold.local.spark_cluster.MOST_WORKERS; a test compares the two
     help="Also a Spark cluster of so many workers; remembered, and 0 ends it. None unless told.",
 )
+@click.option(
+    "--postgres/--no-postgres",
+    default=None,
+    help="Also a Postgres, for consumers with into=; remembered. None unless told.",
+)
 @json_option
-def up(brokers: str | None, spark_workers: int | None, as_json: bool) -> None:
+def up(brokers: str | None, spark_workers: int | None, postgres: bool | None, as_json: bool) -> None:
     """Start the local cluster: brokers, registry, store. Repairs one that is half dead."""
     from leftfold.local import cluster
 
     counts: dict[str | None, Literal[1, 3] | None] = {None: None, "1": 1, "3": 3}
     with _progress("starting the local cluster") as say:
-        endpoints = cluster.up(_root(), brokers=counts[brokers], spark_workers=spark_workers, progress=say)
+        endpoints = cluster.up(
+            _root(), brokers=counts[brokers], spark_workers=spark_workers, postgres=postgres, progress=say
+        )
     if as_json:
         document(
             "up",
             bootstrap=endpoints.bootstrap,
             registry=endpoints.registry_url,
             redis=endpoints.redis_url,
+            postgres=endpoints.postgres_url,
             spark=endpoints.spark_url,
         )
         return
@@ -77,6 +85,7 @@ def up(brokers: str | None, spark_workers: int | None, as_json: bool) -> None:
         ("kafka", endpoints.bootstrap),
         ("registry", endpoints.registry_url),
         ("redis", endpoints.redis_url),
+        ("postgres", endpoints.postgres_url),
         ("spark", endpoints.spark_url),
     ):
         if value is None:
@@ -176,7 +185,7 @@ def reset(name: str | None, as_json: bool) -> None:
 @click.command()
 @json_option
 def doctor(as_json: bool) -> None:
-    """Check Java, jars, Redis, Maven, PySpark, disk, ports and the cluster; say what to do about each."""
+    """Check Java, jars, Redis, Maven, Postgres, PySpark, disk, ports and the cluster; say what to do about each."""
     from leftfold.local.doctor import examine
 
     try:

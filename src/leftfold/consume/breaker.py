@@ -50,6 +50,13 @@ class Breaker:
             if self._was_open:
                 self._wait_longer(now)
 
+    def away(self, now: float) -> None:
+        """Open it at once: what the handler needs is known to be away."""
+        if not self.is_open:
+            self.is_open, self.next_try = True, now + self._wait_s
+        elif self.next_try == _TRYING:
+            self._wait_longer(now)
+
     def try_one(self) -> None:
         """Note that one record is tried: there is no next try until its outcome is known."""
         self.next_try = _TRYING

@@ -8,6 +8,9 @@ One thread owns the client and every decision. Each turn of `run` does the follo
 4. Judge and decode what came. At most once: commit the position after these records, and wait for the answer.
 5. Hand the records to the workers.
 
+A consumer with a database (`into`) has its records booked in step 5, with the position: see `sql_threads`. Step 2 then
+tells the group what is booked, and passes over settled records that left nothing to book.
+
 A death after step 3 leaves nothing behind. At least once, a death after step 5 and before the next commit means that
 records are handled again. At most once, a death after step 4 means that records are never handled.
 """
@@ -19,9 +22,10 @@ import random
 import secrets
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from leftfold import clock
+from leftfold.consume.booking import SLICE, DatabaseAway, PartitionOvertaken, RejectedRecord
 from leftfold.consume.breaker import Breaker, Budget
 from leftfold.consume.clients import ConsumerNames, LogClients
 from leftfold.consume.judging import EventJudge
@@ -41,6 +45,11 @@ from leftfold.kafka.dead_letters import DeadLetter, DeadLetterWriter, FirstPlace
 from leftfold.kafka.group import GroupEvents, LogPartition, Member, Position
 from leftfold.kafka.log_reader import headers_of
 
+if TYPE_CHECKING:
+    from pydantic import SecretStr
+
+    from leftfold.consume.sql_rows import SqlRows
+
 _COMMIT_EVERY_S = 1.0
 _COMMIT_EVERY = 1_000  # records
 _COMMIT_IDLE_S = 3_600.0  # brokers forget positions that are not committed for a week
@@ -51,6 +60,7 @@ _UNSERVED_S = 1.0  # how long the group may wait for this member to poll while i
 _MOST_AT_ONCE = 1_000
 _MOST_BYTES = 64 * 1_024 * 1_024  # of records in flight
 _WIDEST = 20_000  # offsets between the committed position and the newest record that was taken
+_DATABASE_S = 120.0  # how long an assignment waits for the consumer's database, and for its row
 _REGISTRY_S = 1.0  # between two questions to a registry that does not answer
 
 
@@ -63,6 +73,7 @@ class Consuming(GroupEvents):
         names: ConsumerNames,
         clients: LogClients,
         *,
+        database: SecretStr | None = None,
         until_caught_up: bool = False,
     ) -> None:
         self.progress = ConsumerProgress(consumer.name)
@@ -71,7 +82,10 @@ class Consuming(GroupEvents):
         self._clients = clients
         self._until_caught_up = until_caught_up
         self._at_most_once = consumer.delivery == "at_most_once"
-        self._slices: SliceWriter | None = None  # exactly once
+        self._rows = None if database is None else _rows(consumer, names, database)  # exactly once into a database
+        # The group's position follows what is settled. Else it is committed before, or in a transaction of Kafka.
+        self._follows = consumer.delivery == "at_least_once" or self._rows is not None
+        self._slices: SliceWriter | None = None  # exactly once into a topic
         self._slice: Slice | None = None
         self._stop = threading.Event()
         self._parts: dict[LogPartition, Settled] = {}
@@ -91,14 +105,15 @@ class Consuming(GroupEvents):
         self._holds = 0
         self._stalled = False
         self._paused = False
-        self._starts = Starts(consumer, names, clients)
+        self._starts = Starts(consumer, names, clients, self._rows)
         self._judges = {name: EventJudge(topic, clients.registry) for name, topic in names.sources.items()}
         batch = consumer.batch
         # Records are taken, and results collected, in pieces: a turn of the loop costs as much as many records.
         self._least_room = max(1, consumer.in_flight // 8)
         self._lanes = Lanes(
             exclusive=consumer.order != "none",
-            batch=None if batch is None else batch.most,
+            batch=batch.most if batch is not None else None if self._rows is None else SLICE,
+            whole=self._rows is None,
             within_s=0.0 if batch is None else batch.within_s,
             report_at=self._least_room,
         )
@@ -106,7 +121,12 @@ class Consuming(GroupEvents):
         self._breaker, self._budget = Breaker(), Budget(consumer.most_dead)
 
     def _start_workers(self) -> Threads | Tasks:
-        consumer, call = self._consumer, self._call()
+        consumer = self._consumer
+        if self._rows is not None:
+            from leftfold.consume.sql_threads import SqlThreads
+
+            return SqlThreads(self._lanes, self._rows, self._book(), number=consumer.parallel, name=consumer.name)
+        call = self._call()
         if consumer.is_async:
             return Tasks(self._lanes, call, number=consumer.parallel, timeout_s=consumer.timeout_s, name=consumer.name)
         return Threads(
@@ -125,6 +145,13 @@ class Consuming(GroupEvents):
         if self._consumer.wants_record:
             return lambda works: handler(works[0].event, self._record(works[0]))
         return lambda works: handler(works[0].event)
+
+    def _book(self) -> Callable[[Work, Any], Any]:
+        """Return the function that calls the handler with a connection to its database."""
+        handler: Callable[..., Any] = self._consumer.function
+        if self._consumer.wants_record:
+            return lambda work, connection: handler(work.event, self._record(work), connection)
+        return lambda work, connection: handler(work.event, connection)
 
     def _call_and_encode(self, handler: Callable[..., Any], slices: SliceWriter) -> Callable[[list[Work]], Any]:
         """Return a function that calls the handler and keeps what it returns, encoded."""
@@ -169,6 +196,8 @@ class Consuming(GroupEvents):
         self._check_applied([*topics, self._names.dead, *([self._names.to] if self._names.to else ())])
         if self._consumer.to is not None:
             self._slices = SliceWriter(self._consumer, self._names, self._clients)
+        if self._rows is not None:
+            self._rows.open()
         if self._until_caught_up:
             self._goals = self._ends(topics)
         self._letters = DeadLetterWriter(self._clients.kafka, self._names.dead)
@@ -201,7 +230,7 @@ class Consuming(GroupEvents):
             self._commit_slice()
         elif self._slice is not None:
             self._write_slice()
-        elif self._consumer.delivery == "at_least_once" or not self._in_flight:
+        elif self._follows or not self._in_flight:
             self._commit_if_due()
         if self._not_yet and clock.monotonic() >= self._ask_again:
             self._take([])
@@ -316,7 +345,9 @@ class Consuming(GroupEvents):
         work.log_us, work.by_broker = log_us, by_broker
         self._in_flight += 1
         self._in_flight_bytes += len(message)
-        if event is None:
+        if event is None and self._rows is not None:
+            work.event = RejectedRecord(reason or "")
+        elif event is None:
             self._bury(work, "rejected", reason or "", attempts=0)
             return None
         return work
@@ -359,6 +390,8 @@ class Consuming(GroupEvents):
             self.progress.dead += 1
             if work.part.owned:
                 work.part.settle(work.offset)
+            if self._rows is not None:
+                self._lanes.let_go([work])
 
     def _decide(self, works: list[Work], error: BaseException) -> None:
         """Decide about records whose call failed: hand them over again later, or give them up."""
@@ -371,6 +404,17 @@ class Consuming(GroupEvents):
             return
         if isinstance(error, NotNow):
             self._hold(works, now + error.after_s)
+            return
+        if isinstance(error, DatabaseAway):
+            self._breaker.away(now)
+            self._lanes.halt(True)
+            self._hold(works, now)
+            return
+        if isinstance(error, PartitionOvertaken):
+            self._wait_to_lose(works, now)
+            return
+        if isinstance(error, RejectedRecord):
+            self._bury(first, "rejected", str(error), attempts=0)
             return
         if not isinstance(error, Unprocessable):  # that is about the record, not about what the handler calls
             self._breaker.failed(first.lane, now)
@@ -391,6 +435,14 @@ class Consuming(GroupEvents):
         else:
             self._give_up(works, error)
 
+    def _wait_to_lose(self, works: list[Work], now: float) -> None:
+        """Hold records of a partition that another process has claimed: the group is about to take it away."""
+        works[0].failing_since = works[0].failing_since or now
+        if now - works[0].failing_since > _DATABASE_S:
+            assert self._rows is not None
+            raise self._rows.overtaken(works[0].part)
+        self._hold(works, now + 1.0)
+
     def _give_up(self, works: list[Work], error: BaseException) -> None:
         reason = f"{type(error).__name__}: {_first_line(error)}"
         if self._consumer.failure == "stop":
@@ -403,7 +455,8 @@ class Consuming(GroupEvents):
             ) from error
         for work in works:
             self._bury(work, "failed", reason, attempts=work.failures)
-        self._lanes.let_go(works)
+        if self._rows is None:  # else it waits for the dead letter: no position may pass it before that is there
+            self._lanes.let_go(works)
 
     def _bury(self, work: Work, outcome: str, reason: str, *, attempts: int) -> None:
         """Write a dead letter. Its record is settled once all in-sync replicas have it."""
@@ -513,6 +566,7 @@ class Consuming(GroupEvents):
         waited = now - self._last_commit
         if waited < _COMMIT_EVERY_S and self._uncommitted < _COMMIT_EVERY:
             return
+        self._pass_over(self._parts)
         positions = self._positions(self._parts)
         changed = {part: at for part, at in positions.items() if at != self._sent.get(part)}
         if not changed and waited < _COMMIT_IDLE_S:
@@ -523,7 +577,23 @@ class Consuming(GroupEvents):
             self._sent |= changed
 
     def _positions(self, parts: Mapping[LogPartition, Settled]) -> dict[LogPartition, Position]:
-        return {part: Position(s.low, encoded(s.position())) for part, s in parts.items() if s.owned}
+        at = {
+            part: s.position() if self._rows is None else Committed(s.booked, s.topic_id)
+            for part, s in parts.items()
+            if s.owned
+        }
+        return {part: Position(position.offset, encoded(position)) for part, position in at.items()}
+
+    def _pass_over(self, parts: Mapping[LogPartition, Settled]) -> None:
+        """Move positions in the consumer's database past settled records after which nothing was booked."""
+        if self._rows is None:
+            return
+        try:
+            for part in parts.values():
+                if part.owned and not part.in_flight and part.low > part.booked:
+                    self._rows.pass_over(part)
+        except DatabaseAway:
+            pass  # with the next commit, or by the next owner
 
     def committed(self, offsets: dict[LogPartition, int]) -> None:
         for part, offset in offsets.items():
@@ -535,8 +605,9 @@ class Consuming(GroupEvents):
 
     def _commit_now(self, parts: Mapping[LogPartition, Settled]) -> None:
         """Commit what is settled of these partitions, and wait for the answer."""
-        if self._consumer.delivery != "at_least_once" or not parts:
+        if not self._follows or not parts:
             return  # their positions are committed before the handler is called, or in a transaction
+        self._pass_over(parts)
         positions = self._positions(parts)
         if positions and self._member.commit(positions, patience_s=_LAST_COMMIT_S):
             self.committed({part: at.offset for part, at in positions.items()})
@@ -574,10 +645,22 @@ class Consuming(GroupEvents):
 
     def assigned(self, parts: list[LogPartition]) -> dict[LogPartition, int]:
         self.progress.rebalances += 1
-        starts = self._starts.choose(parts, self._member)
+        starts = self._chosen(parts)
         self._parts |= starts
         self._count_partitions()
         return {part: settled.next for part, settled in starts.items()}
+
+    def _chosen(self, parts: list[LogPartition]) -> dict[LogPartition, Settled]:
+        """Choose where partitions begin. Waits for a database that is away."""
+        deadline = clock.monotonic() + _DATABASE_S
+        while True:
+            try:
+                return self._starts.choose(parts, self._member)
+            except DatabaseAway as error:
+                self.progress.waiting = True
+                if clock.monotonic() > deadline or self._stop.wait(1.0):
+                    assert self._rows is not None
+                    raise self._rows.away(error) from error
 
     def revoked(self, parts: list[LogPartition]) -> None:
         gone = {part: self._parts[part] for part in parts if part in self._parts}
@@ -618,7 +701,7 @@ class Consuming(GroupEvents):
         """
         deadline = clock.monotonic() + (0 if self._drained else self._consumer.drain_s)
         self._drained = self._stop.is_set()  # leaving the group calls this again, and must not wait once more
-        if self._consumer.delivery == "at_least_once":
+        if self._follows:
             self._let_go(self._lanes.drop(leaving))
         else:
             self._lanes.halt(False)
@@ -651,8 +734,17 @@ class Consuming(GroupEvents):
         if clock.monotonic() - self._last_look < 1.0:
             return False
         self._last_look = clock.monotonic()
-        positions = self._member.committed(others)
-        return all(part in positions and positions[part].offset >= self._goals[part] for part in others)
+        positions = self._positions_of(others)
+        return all(part in positions and positions[part] >= self._goals[part] for part in others)
+
+    def _positions_of(self, parts: list[LogPartition]) -> Mapping[LogPartition, int]:
+        """Return the positions of partitions that other members have."""
+        if self._rows is None:
+            return {part: at.offset for part, at in self._member.committed(parts).items()}
+        try:
+            return self._rows.read(parts, self._clients.admin.topic_ids({part.topic for part in parts}))
+        except DatabaseAway:
+            return {}
 
     def _measure(self) -> None:
         """Note the lag: records that are not settled, and the age of the oldest of them."""
@@ -684,6 +776,12 @@ class Consuming(GroupEvents):
                     fix="leftfold apply --yes",
                     source=self._consumer.source,
                 )
+
+
+def _rows(consumer: Consumer[..., Any], names: ConsumerNames, database: SecretStr) -> SqlRows:
+    from leftfold.consume.sql_rows import SqlRows
+
+    return SqlRows(consumer, names.group, database)
 
 
 _BY_BROKER = 2  # librdkafka's number for a timestamp that the broker set

@@ -61,12 +61,21 @@ class Lanes:
     is woken when `report_at` works are handled.
     """
 
-    def __init__(self, *, exclusive: bool, batch: int | None = None, within_s: float = 0.0, report_at: int = 1) -> None:
+    def __init__(
+        self,
+        *,
+        exclusive: bool,
+        batch: int | None = None,
+        whole: bool = True,
+        within_s: float = 0.0,
+        report_at: int = 1,
+    ) -> None:
         self.done: deque[Work] = deque()
         self.failed: deque[tuple[list[Work], BaseException]] = deque()
         self.wake: Callable[[], None] = lambda: None  # called when a worker without a thread may have work
         self._exclusive = exclusive
         self._batch = batch
+        self._whole = batch is not None and whole  # a batch succeeds or fails as a whole
         self._within_s = within_s
         self._report_at = report_at
         self._lock = threading.Condition()
@@ -176,7 +185,7 @@ class Lanes:
     def finish(self, hand: Hand, error: BaseException | None = None) -> None:
         """Report what a worker did: works before `hand.at` are handled; with an error, the work there failed.
 
-        With batches a hand is one call, so it succeeds or fails as a whole. What a worker has left goes back.
+        A batch that is one call succeeds or fails as a whole. What a worker has left goes back.
         """
         with self._lock:
             if not hand.abandoned:
@@ -194,9 +203,9 @@ class Lanes:
         self._hands.discard(hand)
         works, at = hand.works, hand.at
         hand.works, hand.at, hand.began = [], 0, 0.0
-        if self._batch is not None and error is None:
+        if self._whole and error is None:
             at = len(works)
-        failed = [] if error is None else works if self._batch is not None else [works[at]]
+        failed = [] if error is None else works if self._whole else [works[at]]
         self.done.extend(works[:at])
         if error is not None:
             self.failed.append((failed, error))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leftfold.consume.clients import ConsumerNames, LogClients
 from leftfold.consume.settled import Committed, decoded, encoded
@@ -14,6 +14,9 @@ from leftfold.fold.expressions import to_micros
 from leftfold.kafka.consumer_log import begun_key, begun_note
 from leftfold.kafka.group import LogPartition, Position
 from leftfold.kafka.group_offsets import group_offsets, set_group_offsets
+
+if TYPE_CHECKING:
+    from leftfold.consume.sql_rows import SqlRows
 
 To = str | datetime | Mapping[int, int]  # "beginning", "now", a moment, or an offset for each partition
 
@@ -55,27 +58,37 @@ class Move:
 
 
 class ConsumerPosition:
-    """The position of one consumer's group. Made by `App.position`."""
+    """The position of one consumer: that of its group, or in its database. Made by `App.position`."""
 
-    def __init__(self, consumer: str, names: ConsumerNames, clients: LogClients) -> None:
+    def __init__(self, consumer: str, names: ConsumerNames, clients: LogClients, rows: SqlRows | None = None) -> None:
+        self._rows = rows
         self._consumer = consumer
         self._names = names
         self._clients = clients
 
     def show(self) -> list[PartPosition]:
         parts, shown = self._parts(), []
-        positions = group_offsets(self._clients.kafka, self._clients.admin, self._names.group, parts)
+        positions = self._positions(parts)
         for part, (first, end) in parts.items():
             at = positions.get(part)
             beyond = sum(map(len, decoded(at.offset, at.metadata).beyond)) if at else 0
             shown.append(PartPosition(*part, None if at is None else at.offset, first, end, beyond))
         return shown
 
+    def _positions(self, parts: Mapping[LogPartition, Any]) -> dict[LogPartition, Position]:
+        """Return the positions of those partitions that have one. In a database nothing is settled beyond them."""
+        admin = self._clients.admin
+        if self._rows is None:
+            return group_offsets(self._clients.kafka, admin, self._names.group, parts)
+        ids = admin.topic_ids({part.topic for part in parts})
+        with self._rows.opened():
+            return {part: Position(at, "") for part, at in self._rows.read(parts, ids).items()}
+
     def moves(self, to: To) -> list[Move]:
         """Return what `set` would change: for each partition of its topics, the position before and after."""
         admin = self._clients.admin
         parts = {part: bounds for part, bounds in self._parts().items() if part.topic != self._names.again}
-        positions = group_offsets(self._clients.kafka, admin, self._names.group, parts)
+        positions = self._positions(parts)
         after: dict[LogPartition, int] = {}
         if isinstance(to, datetime):
             for topic in self._names.sources:
@@ -96,7 +109,10 @@ class ConsumerPosition:
         ids = admin.topic_ids({move.topic for move in moves})
         at = {LogPartition(m.topic, m.partition): Committed(m.after, ids[m.topic]) for m in moves}
         positions = {part: Position(c.offset, encoded(c)) for part, c in at.items()}
-        set_group_offsets(self._clients.kafka, admin, self._names.group, positions)
+        set_group_offsets(self._clients.kafka, admin, self._names.group, positions)  # refused if the group has members
+        if self._rows is not None:
+            with self._rows.opened():
+                self._rows.put({(c.topic_id or "", part.partition): c.offset for part, c in at.items()})
         notes = self._clients.notes.notes(self._consumer)
         old = {key for key, note in notes.items() if key.startswith("began/") and note["topic"] in ids}
         counts = admin.partitions(ids)

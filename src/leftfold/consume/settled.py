@@ -39,6 +39,7 @@ class Settled:
         self.partition = partition
         self.owned = True
         self.committed = start.offset  # the offset of the last commit that the broker answered
+        self.booked = start.offset  # the position in the consumer's database, if it has one
         self.redelivered = 0  # records that came again and were settled before
         self._beyond = list(start.beyond)
         self._open: dict[int, int] = {}  # log times (µs) of records that are not settled, in the order of offsets

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leftfold.consume.clients import ConsumerNames, LogClients
 from leftfold.consume.settled import Committed, Settled, decoded, encoded
@@ -18,28 +18,31 @@ from leftfold.fold.expressions import to_micros
 from leftfold.kafka.consumer_log import begun_key, begun_note
 from leftfold.kafka.group import LogPartition, Member, Position
 
+if TYPE_CHECKING:
+    from leftfold.consume.sql_rows import SqlRows
+
 _PATIENCE_S = 20.0  # for a group's first coordinator
 
 
 class Starts:
     """Chooses and checks the starts of one consumer."""
 
-    def __init__(self, consumer: Consumer[..., Any], names: ConsumerNames, clients: LogClients) -> None:
+    def __init__(
+        self, consumer: Consumer[..., Any], names: ConsumerNames, clients: LogClients, rows: SqlRows | None = None
+    ) -> None:
         self._consumer = consumer
         self._names = names
         self._clients = clients
+        self._rows = rows  # positions in the consumer's database, which then count, and not those of the group
         self._noted: set[str] = set()  # keys of notes that are known to be written
 
     def choose(self, parts: list[LogPartition], member: Member) -> dict[LogPartition, Settled]:
         """Return the state with which each partition begins."""
         ids = self._clients.admin.topic_ids({part.topic for part in parts})
-        positions = member.committed(parts)
+        starts = self._positions(parts, member, ids)
         firsts, ends = self._bounds(parts)
-        starts = {}
-        for part in parts:
-            if (position := positions.get(part)) is not None:
-                starts[part] = at = decoded(position.offset, position.metadata)
-                self._check(part, at, ids[part.topic], firsts[part], ends[part])
+        for part, at in starts.items():
+            self._check(part, at, ids[part.topic], firsts[part], ends[part])
         sources = {
             part: begun_key(ids[part.topic], part.partition) for part in parts if part.topic in self._names.sources
         }
@@ -53,6 +56,16 @@ class Starts:
         elif new := [part for part in parts if part not in starts]:
             starts |= self._begin(new, member, ids, firsts, ends, {})
         return {part: Settled(part.topic, ids[part.topic], part.partition, at) for part, at in starts.items()}
+
+    def _positions(
+        self, parts: list[LogPartition], member: Member, ids: Mapping[str, str]
+    ) -> dict[LogPartition, Committed]:
+        """Return the positions of those partitions that have one."""
+        if self._rows is None:
+            return {part: decoded(at.offset, at.metadata) for part, at in member.committed(parts).items()}
+        keys = {part: (ids[part.topic], part.partition) for part in parts}
+        claimed = self._rows.claim(keys.values())
+        return {part: Committed(claimed[key], key[0]) for part, key in keys.items() if key in claimed}
 
     def _check(self, part: LogPartition, at: Committed, topic_id: str, first: int, end: int) -> None:
         if at.topic_id is not None and at.topic_id != topic_id:
@@ -79,6 +92,10 @@ class Starts:
         added = {part for part in parts if _was_added(part, ids[part.topic], notes)}
         chosen = self._firsts([part for part in parts if part not in added], firsts, ends)
         chosen |= {part: firsts[part] for part in added}
+        if self._rows is not None:
+            keys = {part: (ids[part.topic], part.partition) for part in chosen}
+            begun = self._rows.begin({key: chosen[part] for part, key in keys.items()})
+            chosen = {part: begun[key] for part, key in keys.items()}
         starts = {part: Committed(offset, ids[part.topic]) for part, offset in chosen.items()}
         first = {part: Position(at.offset, encoded(at)) for part, at in starts.items()}
         if first and not member.commit(first, patience_s=_PATIENCE_S):
@@ -141,8 +158,12 @@ class Starts:
             raise LogError(
                 "position-forgotten",
                 f"{self._consumer.name} has read {part.topic}/{part.partition}, and its position is gone",
-                why=f"it began at offset {note['offset']:,} on {note['at'][:10]}; brokers forget the position of a "
-                "group that was away for a week",
+                why=f"it began at offset {note['offset']:,} on {note['at'][:10]}; "
+                + (
+                    "brokers forget the position of a group that was away for a week"
+                    if self._rows is None
+                    else "its database has no such row: it is another database, or is older than that"
+                ),
                 fix=f"choose where it goes on: leftfold position set {self._consumer.name} --to MOMENT",
                 source=self._consumer.source,
             )

@@ -26,6 +26,7 @@ from leftfold.declare.delivery import Batch, Delivery, Failure, MostDead, Order,
 from leftfold.declare.event import Event
 from leftfold.declare.names import check_view_name
 from leftfold.declare.record import Record
+from leftfold.declare.sql import Sql, SqlConnection
 from leftfold.declare.stream import check_topics
 from leftfold.declare.topic import Topic
 from leftfold.errors import DeclarationError, SourceLine, caller
@@ -56,6 +57,7 @@ class Consumer(Generic[P, R]):
     parallel: int
     batch: Batch | None
     to: Topic[Any] | None  # where returned events go
+    into: Sql | None  # the database in which it books, in one transaction with its position
     retry: Retry
     failure: Failure
     most_dead: MostDead
@@ -120,6 +122,17 @@ class _Mapped(Protocol[E, W]):
     def __call__(self, function: Callable[[E, Record], _Returned[W]], /) -> Consumer[[E, Record], _Returned[W]]: ...
 
 
+class _Booking(Protocol[E]):
+    """The decorator of a handler that takes one event and books it with a connection to a database."""
+
+    @overload
+    def __call__(self, function: Callable[[E, SqlConnection], None], /) -> Consumer[[E, SqlConnection], None]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[E, Record, SqlConnection], None], /
+    ) -> Consumer[[E, Record, SqlConnection], None]: ...
+
+
 @overload
 def consumer(
     topic: Topic[E] | tuple[Topic[E], ...],
@@ -127,6 +140,7 @@ def consumer(
     start: Start,
     batch: None = None,
     to: None = None,
+    into: None = None,
     delivery: Literal["at_most_once", "at_least_once"] = ...,
     **options: Unpack[Options],
 ) -> _Each[E]: ...
@@ -137,6 +151,7 @@ def consumer(
     start: Start,
     batch: Batch,
     to: None = None,
+    into: None = None,
     delivery: Literal["at_most_once", "at_least_once"] = ...,
     **options: Unpack[Options],
 ) -> _Several[E]: ...
@@ -147,21 +162,35 @@ def consumer(
     start: Start,
     batch: None = None,
     to: Topic[W],
+    into: None = None,
     delivery: Literal["exactly_once"],
     **options: Unpack[Options],
 ) -> _Mapped[E, W]: ...
+@overload
+def consumer(
+    topic: Topic[E] | tuple[Topic[E], ...],
+    *,
+    start: Start,
+    batch: None = None,
+    to: None = None,
+    into: Sql,
+    delivery: Literal["exactly_once"],
+    **options: Unpack[Options],
+) -> _Booking[E]: ...
 def consumer(
     topic: Any,
     *,
     start: Start,
     batch: Batch | None = None,
     to: Topic[Any] | None = None,
+    into: Sql | None = None,
     delivery: Delivery = "at_least_once",
     **options: Unpack[Options],
 ) -> Any:
     """Declare a function as a consumer of a topic: it is called for each record, or for batches with `batch=`.
 
-    With `to=`, the events that it returns are written to that topic, exactly once.
+    With `to=`, the events that it returns are written to that topic, exactly once. With `into=`, it gets a connection
+    to that database, and what it writes with it is committed in one transaction with its position.
 
     `start` is where it begins without a position of its own: "beginning", "now", or a datetime. It has no default: one
     choice would skip records silently, the other would repeat a fortnight of effects.
@@ -172,7 +201,9 @@ def consumer(
     def decorate(function: Callable[..., Any]) -> Consumer[..., Any]:
         name = check_view_name(options.get("name") or function.__name__, source)
         check_topics(name, topics, source)
-        _check_delivery(name, delivery, to, batch, source)
+        _check_delivery(name, delivery, to, into, source)
+        _check_to(name, delivery, to, batch, source)
+        _check_into(name, delivery, into, function, apart=(to, batch), source=source)
         retry = _retry(name, delivery, options.get("retry"), source)
         declared = Consumer(
             name=name,
@@ -180,10 +211,11 @@ def consumer(
             function=function,
             start=_checked_start(name, start, source),
             delivery=delivery,
-            order=_order(name, options.get("order"), batch, source),
+            order=_order(name, options.get("order"), batch, into, source),
             parallel=_between(name, "parallel", options.get("parallel", 1), _MOST_PARALLEL, source),
             batch=batch,
             to=to,
+            into=into,
             retry=retry,
             failure=_one_of(name, "failure", options.get("failure", "dead"), get_args(Failure), source),
             most_dead=options.get("most_dead") or MostDead(),
@@ -192,7 +224,7 @@ def consumer(
             / SECOND,
             in_flight=_between(name, "in_flight", options.get("in_flight", 1_000), 100_000, source),
             drain_s=micros(options.get("drain", "10s"), option="drain", source=source) / SECOND,
-            wants_record=_parameters(name, function, source) == 2,
+            wants_record=_wants_record(name, function, into, source),
             source=source,
         )
         collector.declare(declared, source.file)
@@ -201,20 +233,29 @@ def consumer(
     return decorate
 
 
-def _parameters(name: str, function: Callable[..., Any], source: SourceLine) -> int:
+def _wants_record(name: str, function: Callable[..., Any], into: Sql | None, source: SourceLine) -> bool:
+    """Return whether a handler takes the record too. With `into`, its last parameter is the connection."""
     parameters = inspect.signature(function).parameters.values()
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     needed = [p for p in positional if p.default is p.empty]
     others = [p for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
-    if others or not 1 <= len(needed) <= 2:
+    last = "" if into is None else ", db: lf.SqlConnection"
+    least = 1 if into is None else 2
+    no_connection = (
+        into is not None and needed and str(needed[-1].annotation).rpartition(".")[2].strip("'>") == "Record"
+    )
+    if others or no_connection or not least <= len(needed) <= least + 1:
+        takes = "the event, or the event and its lf.Record"
         raise DeclarationError(
             "handler-signature",
             f"{name}({', '.join(str(p) for p in parameters)}) cannot be called for a record",
-            why="a handler takes the event, or the event and its lf.Record; with batch=, a sequence of each",
-            fix=f"write def {name}(event) or def {name}(event, record: lf.Record)",
+            why=f"a handler takes {takes}; with batch=, a sequence of each"
+            if into is None
+            else f"with into=, a handler takes {takes}, and then the connection to the database",
+            fix=f"write def {name}(event{last}) or def {name}(event, record: lf.Record{last})",
             source=source,
         )
-    return len(needed)
+    return len(needed) > least
 
 
 def _checked_start(name: str, start: Any, source: SourceLine) -> Start:
@@ -229,18 +270,22 @@ def _checked_start(name: str, start: Any, source: SourceLine) -> Start:
     )
 
 
-def _check_delivery(name: str, delivery: Delivery, to: Any, batch: Batch | None, source: SourceLine) -> None:
+def _check_delivery(name: str, delivery: Delivery, to: Any, into: Any, source: SourceLine) -> None:
     _one_of(name, "delivery", delivery, get_args(Delivery), source)
-    if delivery == "exactly_once" and to is None:
+    if delivery == "exactly_once" and to is None and into is None:
         raise DeclarationError(
             "exactly-once-nowhere",
-            f"{name} asks for delivery exactly once, and writes to no topic",
+            f"{name} asks for delivery exactly once, and writes to no topic and into no database",
             why="its function may do anything, and a crash between what it did and the commit of its position cannot "
-            "be undone; only what it writes to Kafka can be one with its position",
-            fix='name the topic of the events that it returns: to=…; or declare delivery="at_least_once", and give '
-            "record.id to the other side as idempotency key",
+            "be undone; only what it writes to Kafka, or into one database, can be one with its position",
+            fix="name the topic of the events that it returns: to=…; or the database in which it books: "
+            'into=lf.Sql("env:…"); or declare delivery="at_least_once", and give record.id to the other side as '
+            "idempotency key",
             source=source,
         )
+
+
+def _check_to(name: str, delivery: Delivery, to: Any, batch: Batch | None, source: SourceLine) -> None:
     if to is None:
         return
     if not isinstance(to, Topic) or to.external or delivery != "exactly_once" or batch is not None:
@@ -251,6 +296,38 @@ def _check_delivery(name: str, delivery: Delivery, to: Any, batch: Batch | None,
             fix='write to=TOPIC, delivery="exactly_once", and leave batch= out',
             source=source,
         )
+
+
+def _check_into(
+    name: str,
+    delivery: Delivery,
+    into: Any,
+    function: Callable[..., Any],
+    *,
+    apart: tuple[Any, ...],
+    source: SourceLine,
+) -> None:
+    if into is None:
+        return
+    if not isinstance(into, Sql):
+        why = "a database is named by lf.Sql"
+    elif delivery != "exactly_once":
+        why = f'its rows and its position are one transaction, which is more than delivery="{delivery}" says'
+    elif any(one is not None for one in apart):
+        why = (
+            "a transaction of the database holds no records of Kafka, and it holds many calls of the handler by itself"
+        )
+    elif inspect.iscoroutinefunction(function):
+        why = "a connection does one thing after the other, so tasks of an event loop would wait for each other"
+    else:
+        return
+    raise DeclarationError(
+        "consumer-into",
+        f"{name} cannot book into {'a database' if isinstance(into, Sql) else type(into).__name__} as it is declared",
+        why=why,
+        fix='write into=lf.Sql("env:…"), delivery="exactly_once" and a plain def, and leave to= and batch= out',
+        source=source,
+    )
 
 
 def _one_of(name: str, option: str, value: Any, known: tuple[Any, ...], source: SourceLine) -> Any:
@@ -277,16 +354,17 @@ def _between(name: str, option: str, value: int, most: int, source: SourceLine) 
     )
 
 
-def _order(name: str, order: Order | None, batch: Batch | None, source: SourceLine) -> Order:
-    if batch is not None and order in ("key", "none"):
+def _order(name: str, order: Order | None, batch: Batch | None, into: Sql | None, source: SourceLine) -> Order:
+    of_partition = batch is not None or into is not None
+    if of_partition and order in ("key", "none"):
         raise DeclarationError(
             "consumer-option",
-            f"{name} takes batches with order={order!r}",
-            why="a batch holds records of one partition, in order",
+            f"{name} {'takes batches' if into is None else 'books into a database'} with order={order!r}",
+            why=f"a {'batch' if into is None else 'transaction'} holds records of one partition, in order",
             fix="leave order= out",
             source=source,
         )
-    checked: Order = _one_of(name, "order", order or ("key" if batch is None else "partition"), get_args(Order), source)
+    checked: Order = _one_of(name, "order", order or ("partition" if of_partition else "key"), get_args(Order), source)
     return checked
 
 

@@ -42,6 +42,16 @@ PROMISES: dict[Delivery, Promise] = {
         ),
     ),
 }
+INTO_DATABASE = Promise(
+    guarantee="each record has one effect: its rows and its position are one, or its dead letter is there",
+    mechanism="one transaction of the database for a slice of records of a partition; the position is a row of the "
+    "same database, and a process that was overtaken no longer owns that row",
+    conditions=(
+        "rows and position are in that one database, and its commits are durable (fsync, synchronous_commit)",
+        "the handler leaves commits to Leftfold; what it does elsewhere is at least once",
+        "a record may be booked although it is a dead letter: after a crash between that letter and the commit",
+    ),
+)
 
 
 @dataclass(frozen=True)

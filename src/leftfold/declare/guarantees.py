@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from leftfold.declare.catalog import Catalog, DeclaredView
-from leftfold.declare.delivery import PROMISES
+from leftfold.declare.delivery import INTO_DATABASE, PROMISES
 from leftfold.declare.sinks import Promise
 
 
@@ -34,7 +34,8 @@ class ConsumerGuarantee:
 
 def consumer_guarantees(catalog: Catalog) -> Iterator[ConsumerGuarantee]:
     for consumer in catalog.consumers.values():
-        promise, members = PROMISES[consumer.delivery], sum(topic.partitions for topic in consumer.topics)
+        promise = PROMISES[consumer.delivery] if consumer.into is None else INTO_DATABASE
+        members = sum(topic.partitions for topic in consumer.topics)
         yield ConsumerGuarantee(consumer.name, promise, promise.conditions, members)
 
 

@@ -18,8 +18,8 @@ from leftfold import clock, jars
 from leftfold.errors import LocalError
 from leftfold.local import brokers as kafka
 from leftfold.local import endpoints as record
-from leftfold.local import java, ports, process, redis_server, roster, spark_cluster
-from leftfold.local.endpoints import Endpoints, state_dir
+from leftfold.local import java, ports, postgres_server, process, redis_server, roster, spark_cluster
+from leftfold.local.endpoints import Endpoints, Ports, state_dir
 from leftfold.local.exclusive import exclusive
 from leftfold.local.process import Identity
 from leftfold.local.service import Service, failed
@@ -34,11 +34,13 @@ def up(
     *,
     brokers: Literal[1, 3] | None = None,
     spark_workers: int | None = None,
+    postgres: bool | None = None,
     progress: Progress | None = None,
 ) -> Endpoints:
     """Start what is not running and wait until all of it is ready. Repairs a half-dead cluster.
 
-    `spark_workers` is remembered. With None, as many workers as before run. With 0, they are ended and forgotten.
+    `spark_workers` is remembered. With None, as many workers as before run. With 0, they are ended and forgotten. So is
+    `postgres`: with None, a Postgres runs if one did before. With False it is ended, and its data is kept.
     """
     say = progress or (lambda _: None)
     with exclusive(root, say):
@@ -47,17 +49,22 @@ def up(
         before = record.last(root)
         if spark_workers or (spark_workers is None and before and before.spark_url):
             spark_cluster.find()
+        if postgres or (postgres is None and before and before.ports.postgres):
+            postgres_server.find()
         for set_name in ("kafka", "registry"):
             jars.ensure(set_name, say)
         endpoints = _planned(root, brokers, say)
         if spark_workers is not None:
-            endpoints = _with_workers(root, endpoints, spark_workers, say)
+            endpoints = _with_ports(root, endpoints, ports.with_workers(endpoints.ports, spark_workers), say)
+        if postgres is not None:
+            endpoints = _with_ports(root, endpoints, ports.with_postgres(endpoints.ports, postgres), say)
         services = {
             name: roster.service(root, endpoints, name=name, java_path=java_path)
             for name in ports.of(endpoints.ports)
             if not endpoints.alive(name)
         }
         _format(root, endpoints, services, java_path=java_path, say=say)
+        _format_postgres(root, services, say)
         for service in services.values():
             endpoints = endpoints.having(service.name, _start(root, service))
             record.write(root, endpoints)  # after each start: `down` then finds what an interrupted `up` left
@@ -76,7 +83,8 @@ def status(root: Path) -> dict[str, Any]:
     """The current state of the processes. It asks each process, and starts and changes nothing."""
     endpoints = record.last(root)
     if endpoints is None:
-        return {"state": "down", "bootstrap": None, "registry": None, "redis": None, "spark": None, "processes": []}
+        addresses = dict.fromkeys(("bootstrap", "registry", "redis", "postgres", "spark"))
+        return {"state": "down", **addresses, "processes": []}
     rows = [_row(root, endpoints, name) for name in ports.of(endpoints.ports)]
     states = {row["state"] for row in rows}
     return {
@@ -84,6 +92,7 @@ def status(root: Path) -> dict[str, Any]:
         "bootstrap": endpoints.bootstrap,
         "registry": endpoints.registry_url,
         "redis": endpoints.redis_url,
+        "postgres": endpoints.postgres_url,
         "spark": endpoints.spark_url,
         "processes": rows,
     }
@@ -150,13 +159,14 @@ def _planned(root: Path, brokers: Literal[1, 3] | None, say: Progress) -> Endpoi
     return moved
 
 
-def _with_workers(root: Path, endpoints: Endpoints, workers: int, say: Progress) -> Endpoints:
-    """The cluster with this number of Spark workers. Surplus workers are ended, with their executors."""
-    wanted = replace(endpoints, ports=ports.with_workers(endpoints.ports, workers))
+def _with_ports(root: Path, endpoints: Endpoints, wanted_ports: Ports, say: Progress) -> Endpoints:
+    """The cluster with these ports. Processes that have none any more are ended, Spark workers with their executors."""
+    wanted = replace(endpoints, ports=wanted_ports, passfile=str(record.passfile(root)))
     names = ports.of(wanted.ports)
     ending = {name: identity for name, identity in endpoints.processes.items() if name not in names}
     if living := [name for name, identity in ending.items() if process.alive(identity)]:
         say(f"ending {', '.join(living)}")
+    postgres_server.ask_to_end([identity for name, identity in ending.items() if name == "postgres"])
     process.end(ending.values(), grace_s=GRACE_S)
     wanted = replace(wanted, processes={name: one for name, one in wanted.processes.items() if name in names})
     _end_strays(root, wanted, say)
@@ -185,6 +195,7 @@ def _down(root: Path, say: Progress) -> dict[str, str]:
     living = {name for identity, name in ours.items() if process.alive(identity)}
     if living:
         say(f"ending {', '.join(sorted(living))}")
+    postgres_server.ask_to_end([identity for identity, name in ours.items() if name == "postgres"])
     ended = process.end(ours, grace_s=GRACE_S)
     process.end(process.marked(roster.mark(root)), grace_s=GRACE_S)  # an executor that a worker started meanwhile
     if endpoints:
@@ -204,6 +215,18 @@ def _format(root: Path, endpoints: Endpoints, services: dict[str, Service], *, j
     for service in new:
         if not kafka.formatted(service):
             raise kafka.unformatted(service)
+
+
+def _format_postgres(root: Path, services: dict[str, Service], say: Progress) -> None:
+    service = services.get("postgres")
+    if service is None or postgres_server.formatted(service):
+        return
+    say("making the directory of Postgres")
+    making = postgres_server.format_service(service)
+    running = _start(root, making)
+    process.wait_until(lambda: not process.alive(running), timeout_s=READY_S)
+    if not postgres_server.keep(service):
+        raise failed("postgres", service.log, "could not make its directory")
 
 
 def _start(root: Path, service: Service) -> Identity:

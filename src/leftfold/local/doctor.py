@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from leftfold import jars
 from leftfold.errors import LocalError
-from leftfold.local import cluster, java, ports, redis_server, spark_cluster
+from leftfold.local import cluster, java, ports, postgres_server, redis_server, spark_cluster
 from leftfold.local import endpoints as record
 
 ROOM_BYTES = 2_000_000_000  # twice what brokers with the tutorial's data and Spark's checkpoints need
@@ -31,7 +31,7 @@ class Check:
 
 def examine(root: Path | None) -> list[Check]:
     """Run all checks. Without a project, run only the checks of the machine."""
-    machine = [_java(), *_jars(), _maven(), _redis(), _pyspark(root), _disk(root or Path.cwd())]
+    machine = [_java(), *_jars(), _maven(), _redis(), _postgres(root), _pyspark(root), _disk(root or Path.cwd())]
     return machine + (_cluster(root) if root else [Check("project", "idle", "not inside a project", "leftfold init")])
 
 
@@ -69,6 +69,17 @@ def _redis() -> Check:
     ran = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
     version = re.search(r"v=([\d.]+)", ran.stdout)
     return Check("redis-server", "ok", f"{version[1] if version else 'unknown version'} at {path}")
+
+
+def _postgres(root: Path | None) -> Check:
+    """Check Postgres. If it is missing, that is wrong only if the cluster has one."""
+    try:
+        return Check("postgres", "ok", f"at {postgres_server.find()}")
+    except LocalError as error:
+        endpoints = record.last(root) if root else None
+        if endpoints and endpoints.ports.postgres:
+            return Check("postgres", "wrong", error.why, error.fix)
+        return Check("postgres", "idle", "not installed; only consumers with into= need one", error.fix)
 
 
 def _pyspark(root: Path | None) -> Check:

@@ -10,6 +10,7 @@ import json
 import os
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from urllib.parse import quote
 
 from leftfold import private
 from leftfold.errors import LocalError
@@ -30,6 +31,7 @@ class Ports:
     redis: int
     spark_master: tuple[int, ...] = ()  # its own port and that of its web page; empty if there is no Spark cluster
     spark_workers: tuple[tuple[int, ...], ...] = ()  # the same two ports for each worker
+    postgres: int | None = None  # None if there is no Postgres
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class Endpoints:
     cluster_id: str
     ports: Ports
     processes: dict[str, Identity] = field(default_factory=dict)
+    passfile: str = field(default="", compare=False)  # with the password of Postgres; it follows from the directory
 
     @property
     def bootstrap(self) -> str:
@@ -51,6 +54,13 @@ class Endpoints:
     @property
     def redis_url(self) -> str:
         return f"redis://{HOST}:{self.ports.redis}/0"
+
+    @property
+    def postgres_url(self) -> str | None:
+        """The URL of the Postgres; None if there is none. It names the file with the password, and is no secret."""
+        if not self.ports.postgres:
+            return None
+        return f"postgresql://leftfold@{HOST}:{self.ports.postgres}/postgres?passfile={quote(self.passfile, safe='/')}"
 
     @property
     def spark_url(self) -> str | None:
@@ -70,6 +80,10 @@ def state_dir(root: Path) -> Path:
     return root / ".leftfold" / "local"
 
 
+def passfile(root: Path) -> Path:
+    return state_dir(root).absolute() / "postgres" / "password"
+
+
 def last(root: Path) -> Endpoints | None:
     """The cluster as it was last written, running or not; None if there never was one."""
     try:
@@ -84,10 +98,12 @@ def last(root: Path) -> Endpoints | None:
             tuple(ports["controllers"]),
             ports["registry"],
             ports["redis"],
-            tuple(ports.get("spark_master", ())),  # older files have neither of these two
+            tuple(ports.get("spark_master", ())),  # older files have none of these three
             tuple(map(tuple, ports.get("spark_workers", ()))),
+            ports.get("postgres"),
         ),
         processes={name: Identity(**identity) for name, identity in document["processes"].items()},
+        passfile=str(passfile(root)),
     )
 
 
@@ -97,6 +113,7 @@ def write(root: Path, endpoints: Endpoints) -> None:
         "bootstrap": endpoints.bootstrap,
         "registry": endpoints.registry_url,
         "redis": endpoints.redis_url,
+        "postgres": endpoints.postgres_url,
         "spark": endpoints.spark_url,
     }
     path = state_dir(root) / "cluster.json"

@@ -41,6 +41,7 @@ def of(ports: Ports) -> dict[str, tuple[int, ...]]:
         **{f"broker-{node}": pair for node, pair in enumerate(pairs, start=1)},
         "registry": (ports.registry,),
         "redis": (ports.redis,),
+        **({"postgres": (ports.postgres,)} if ports.postgres else {}),
         **({"spark-master": ports.spark_master} if ports.spark_master else {}),
         **{f"spark-worker-{number}": pair for number, pair in enumerate(ports.spark_workers, start=1)},
     }
@@ -55,6 +56,12 @@ def with_workers(ports: Ports, workers: int) -> Ports:
     chosen = choose(2 * missing + 2, but=frozenset(port for mine in of(ports).values() for port in mine))
     new = tuple(zip(chosen[2::2], chosen[3::2], strict=True))
     return replace(ports, spark_master=ports.spark_master or tuple(chosen[:2]), spark_workers=(*remaining, *new))
+
+
+def with_postgres(ports: Ports, wanted: bool) -> Ports:
+    """The ports with a Postgres, or without. One that stays keeps its port."""
+    taken = frozenset(port for mine in of(ports).values() for port in mine)
+    return replace(ports, postgres=(ports.postgres or choose(1, but=taken)[0]) if wanted else None)
 
 
 def rechosen(endpoints: Endpoints) -> Endpoints:
@@ -77,5 +84,6 @@ def rechosen(endpoints: Endpoints) -> Endpoints:
         moved(old.redis),
         tuple(map(moved, old.spark_master)),
         tuple(tuple(map(moved, pair)) for pair in old.spark_workers),
+        old.postgres and moved(old.postgres),
     )
     return replace(endpoints, ports=ports)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from leftfold.local import brokers, process, redis_server, registry, spark_cluster
+from leftfold.local import brokers, postgres_server, process, redis_server, registry, spark_cluster
 from leftfold.local.endpoints import Endpoints, state_dir
 from leftfold.local.process import Identity
 from leftfold.local.service import Service
@@ -14,6 +14,9 @@ def service(root: Path, endpoints: Endpoints, *, name: str, java_path: str) -> S
     state = state_dir(root)
     if name == "redis":
         return redis_server.service(state, port=endpoints.ports.redis)
+    if name == "postgres":
+        assert endpoints.ports.postgres is not None
+        return postgres_server.service(state, port=endpoints.ports.postgres)
     if name == "registry":
         return registry.service(state, port=endpoints.ports.registry, java_path=java_path)
     if spark_cluster.is_spark(name):
@@ -32,6 +35,8 @@ def answers(endpoints: Endpoints, name: str) -> bool:
     """Return whether this process does its own work, whatever the state of the others."""
     if name == "redis":
         return redis_server.answers(endpoints.ports.redis)
+    if name == "postgres":
+        return postgres_server.answers(endpoints.ports.postgres or 0)
     if name == "registry":
         return registry.answers(endpoints.ports.registry)
     if spark_cluster.is_spark(name):

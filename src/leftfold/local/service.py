@@ -33,7 +33,7 @@ def connect(port: int) -> socket.socket:
 def failed(name: str, log: Path, what: str) -> LocalError:
     """The error for a process that did not come up, with the line of its log that says why."""
     return LocalError(
-        f"{name.partition('-')[0]}-failed",  # broker-failed, registry-failed, redis-failed, spark-failed
+        f"{name.partition('-')[0]}-failed",  # broker-failed, redis-failed, postgres-failed …
         f"{name} {what}",
         why=f"{cause(log)}  ({log})",
         state="what had started keeps running; `leftfold up` starts only what is missing, `leftfold down` ends it all",

@@ -37,10 +37,17 @@ def document(result: Result) -> dict[str, Any]:
 
 
 def test_up(verb: Verb, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[int | None, int | None]] = []
+    asked: list[tuple[int | None, int | None, bool | None]] = []
 
-    def up(root: Path, *, brokers: int | None, spark_workers: int | None, progress: Callable[[str], None]) -> Endpoints:
-        asked.append((brokers, spark_workers))
+    def up(
+        root: Path,
+        *,
+        brokers: int | None,
+        spark_workers: int | None,
+        postgres: bool | None,
+        progress: Callable[[str], None],
+    ) -> Endpoints:
+        asked.append((brokers, spark_workers, postgres))
         progress("starting broker-1")
         return ENDPOINTS
 
@@ -52,7 +59,12 @@ def test_up(verb: Verb, monkeypatch: pytest.MonkeyPatch) -> None:
     assert document(verb("up", "--json", "--brokers", "1"))["bootstrap"] == ENDPOINTS.bootstrap
     assert document(verb("up", "--json", "--spark-workers", "2"))["spark"] is None
     verb("up", "--spark-workers", "0")
-    assert asked == [(None, None), (1, None), (None, 2), (None, 0)]
+    verb("up", "--postgres")
+    verb("up", "--no-postgres")
+    assert asked == [
+        *((None, None, None), (1, None, None), (None, 2, None), (None, 0, None)),
+        *((None, None, True), (None, None, False)),
+    ]
     assert verb("up", "--brokers", "2").exit_code == 2
     assert verb("up", "--spark-workers", str(MOST_WORKERS)).exit_code == 0
     assert verb("up", "--spark-workers", str(MOST_WORKERS + 1)).exit_code == 2

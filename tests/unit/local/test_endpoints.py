@@ -43,11 +43,21 @@ def test_a_spark_cluster_is_written_down(tmp_path: Path) -> None:
     assert endpoints.last(tmp_path) == written
 
 
+def test_a_postgres_is_written_down(tmp_path: Path) -> None:
+    assert Endpoints("id", PORTS).postgres_url is None
+    endpoints.write(tmp_path, Endpoints("id", replace(PORTS, postgres=9)))
+    found = endpoints.last(tmp_path)
+    assert found is not None
+    place = f"{tmp_path}/.leftfold/local/postgres/password"
+    assert found.postgres_url == f"postgresql://leftfold@127.0.0.1:9/postgres?passfile={place}"
+
+
 def test_a_file_from_before_there_were_spark_clusters(tmp_path: Path) -> None:
     endpoints.write(tmp_path, Endpoints("id", PORTS))
     path = endpoints.state_dir(tmp_path) / "cluster.json"
     document = json.loads(path.read_text())
     del document["spark"], document["ports"]["spark_master"], document["ports"]["spark_workers"]
+    del document["postgres"], document["ports"]["postgres"], document["passfile"]
     path.write_text(json.dumps(document))
     assert endpoints.last(tmp_path) == Endpoints("id", PORTS)
 

@@ -1,0 +1,207 @@
+"""The workers of a consumer that books into a database: each books slices of one partition, with its own connection.
+
+A slice is one transaction:
+
+1. begin, and lock the row of the position; it must belong to this process;
+2. call the handler for each record, with the connection;
+3. move the position behind the last of them, and commit.
+
+There is no savepoint for each record, which would cost two round trips. If a record fails, all is rolled back, and the
+records before it are booked once more without it. If the outcome of a commit is unknown, the position tells it at the
+next lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from leftfold import clock
+from leftfold.consume.booking import DatabaseAway, PartitionOvertaken, RejectedRecord
+from leftfold.consume.lanes import Hand, Lanes, Work
+from leftfold.consume.sql_rows import Connection, SqlRows, first_line, is_away, is_once_more
+from leftfold.consume.workers import Threads
+from leftfold.declare.record import NotNow
+from leftfold.errors import LeftfoldError
+
+Book = Callable[[Work, Connection], Any]  # calls the handler for one record
+# A slice ends after this time, so that a stop need not wait for many slow calls, and the row is free again.
+_LONGEST_S = 1.0
+_AGAIN = "100ms"
+
+
+class StatementFailed(Exception):  # noqa: N818 # it is shown as the reason of a dead letter
+    """A statement failed, and the handler went on: its transaction is aborted."""
+
+
+class _RecordFailed(Exception):  # noqa: N818 # it says which, and is never shown
+    """The record at an index of a slice failed."""
+
+    def __init__(self, at: int, error: BaseException) -> None:
+        super().__init__(at)
+        self.at = at
+        self.error = error
+
+
+class SqlThreads(Threads):
+    """Worker threads that book. A call that takes too long loses its connection, and so its transaction."""
+
+    def __init__(self, lanes: Lanes, rows: SqlRows, book: Book, *, number: int, name: str) -> None:
+        self._rows = rows
+        self._book = book
+        self._called: dict[Hand, int] = {}  # the index of the record that each worker's handler works on
+        super().__init__(lanes, lambda _: None, number=number, batches=False, name=name)
+
+    def _handle_each(self, hand: Hand) -> None:
+        session = _Session(self._rows, self._book, self._called)
+        while self._lanes.take(hand, 1.0):
+            self._lanes.finish(hand, session.book(hand))
+        session.close()
+        self._called.pop(hand, None)
+
+    def watch(self, timeout_s: float) -> None:
+        """Abandon threads whose call takes longer than the timeout, end their sessions, and start others."""
+        now = clock.monotonic()
+        for index, hand in enumerate(self._hands):
+            works, at = hand.works, self._called.get(hand, 0)
+            if not works or not hand.began or now - hand.began <= timeout_s:
+                continue
+            error: Exception = TimeoutError(f"the call took more than {timeout_s:g} s")
+            if at:  # the records before it are not booked; one by one, the next timeout hits the right one
+                _one_by_one(works[: at + 1])
+                error = NotNow(_AGAIN)
+            self._lanes.abandon(hand, error)
+            self.abandoned += 1
+            self._hands[index] = self._start()
+            with suppress(DatabaseAway):  # then its session is gone too
+                self._rows.free_part(works[0].part)
+
+    def close(self) -> None:
+        self._rows.close()
+
+
+class _Session:
+    """One worker's connection."""
+
+    def __init__(self, rows: SqlRows, book: Book, called: dict[Hand, int]) -> None:
+        self._rows = rows
+        self._book = book
+        self._called = called
+        self._connection: Connection | None = None
+
+    def book(self, hand: Hand) -> BaseException | None:
+        """Book what is in a worker's hand, up to the first record that fails. Sets `hand.at`, and returns the error."""
+        works, part = hand.works, hand.works[0].part
+        end = next((i for i, work in enumerate(works) if isinstance(work.event, RejectedRecord)), len(works))
+        error: BaseException | None = works[end].event if end < len(works) else None
+        while end:
+            try:
+                booked = self._transaction(hand, works[:end])
+            except _RecordFailed as failed:
+                end, error = failed.at, failed.error
+            except (DatabaseAway, PartitionOvertaken, NotNow, LeftfoldError) as raised:
+                end, error = 0, raised
+            else:
+                break
+        else:
+            booked = 0
+        if not part.owned:
+            hand.at = len(works)  # they are of no interest any more, booked or not
+            return None
+        hand.at = booked
+        return error if booked == end else None
+
+    def _transaction(self, hand: Hand, works: list[Work]) -> int:
+        """Book records in one transaction. Returns how many were booked: fewer than all if it takes too long."""
+        part = works[0].part
+        connection = self._connected()
+        try:
+            connection.execute("begin")
+            position, transaction = self._rows.lock(connection, part)
+            booked = self._called_for(hand, works, position, connection)
+            target = works[booked - 1].offset + 1 if booked else position
+            if target > position:
+                self._rows.move_with(connection, part, target, transaction)
+            connection.execute("commit")
+        except psycopg.Error as error:
+            self._roll_back(connection)
+            if is_away(error, connection):
+                self.close()
+                raise DatabaseAway(first_line(error)) from error
+            if is_once_more(error):
+                raise NotNow(_AGAIN) from error
+            if isinstance(error, psycopg.IntegrityError):  # a constraint that is checked at the commit
+                if len(works) == 1:
+                    raise _RecordFailed(0, error) from error
+                _one_by_one(works)
+                raise NotNow(_AGAIN) from error
+            raise self._rows.refused(error) from error
+        except BaseException as raised:
+            self._roll_back(connection)
+            if isinstance(raised, DatabaseAway):
+                self.close()
+            raise
+        part.booked = max(target, position)
+        return booked
+
+    def _called_for(self, hand: Hand, works: list[Work], position: int, connection: Connection) -> int:
+        """Call the handler for records from the position on. Returns the number of records that are done."""
+        until = clock.monotonic() + _LONGEST_S
+        for at, work in enumerate(works):
+            if work.offset < position:
+                continue  # a commit of which no answer came took effect
+            hand.began = clock.monotonic()
+            if hand.began > until or not work.part.owned or hand.abandoned:
+                hand.began = 0.0
+                return at
+            self._called[hand] = at
+            try:
+                self._book(work, connection)
+            except BaseException as raised:  # noqa: BLE001 # a person's handler may raise anything, sys.exit too
+                error = raised
+            else:
+                if connection.pgconn.transaction_status == TransactionStatus.INTRANS:
+                    continue
+                error = self._ended_transaction(connection)
+            hand.began = 0.0
+            if is_away(error, connection):
+                raise DatabaseAway(first_line(error)) from error
+            if is_once_more(error):
+                raise NotNow(_AGAIN) from error
+            if isinstance(error, LeftfoldError):
+                raise error
+            raise _RecordFailed(at, error)
+        hand.began = 0.0
+        return len(works)
+
+    def _ended_transaction(self, connection: Connection) -> Exception:
+        if connection.closed or connection.pgconn.transaction_status == TransactionStatus.IDLE:
+            return self._rows.handler_committed()
+        return StatementFailed("a statement of the handler failed, and the handler went on")
+
+    def _connected(self) -> Connection:
+        if self._connection is None or self._connection.closed:
+            self._connection = self._rows.connect()
+        return self._connection
+
+    def _roll_back(self, connection: Connection) -> None:
+        try:
+            if not connection.closed and connection.pgconn.transaction_status != TransactionStatus.IDLE:
+                connection.execute("rollback")
+        except psycopg.Error:
+            self.close()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _one_by_one(works: list[Work]) -> None:
+    """Let records be booked in transactions of their own, so that the one at fault is found."""
+    for work in works:
+        work.alone = True
