@@ -149,6 +149,7 @@ def _largest(event: type[Event]) -> int:
 
 def _unread(facts: Facts) -> Iterator[Hazard]:
     read = {topic.name for view in facts.catalog.views.values() for topic in view.reading.topics}
+    read |= {topic.name for consumer in facts.catalog.consumers.values() for topic in consumer.topics}
     for topic in facts.catalog.topics.values():
         name = facts.name(topic)
         groups = facts.observed.cluster.groups.values()
