@@ -21,6 +21,7 @@ import psycopg
 import pytest
 
 import leftfold
+from leftfold.units import counted
 from tests.engine import consumers, guides, projects
 from tests.engine.conftest import Cluster
 from tests.engine.test_tutorial import Shell
@@ -130,10 +131,11 @@ def test_every_fare_is_right_after_kills(
     booked = fares.booked(ledger)
     drawn = sum(map(int, (root / "drawn.txt").read_text().split()))
     with capsys.disabled():
+        wrong = sum(booked.get(ride) != fare for ride, fare in right.items())
+        killed = f"{counted(KILLS, 'kill')} of billing and map{', 1 of a broker' if FULL else ''}"
         print(
-            f"\n{sent[0]:,} positions sent, {sent[0] - DRIVERS * SECONDS:,} of them twice; {KILLS} kills: "
-            f"{sum(booked.get(ride) != fare for ride, fare in right.items()):,} of {len(right):,} fares are wrong; "
-            f"the map missed {sent[0] - drawn:,}",
+            f"\n{sent[0]:,} positions sent, {sent[0] - DRIVERS * SECONDS:,} of them for the second time; {killed}: "
+            f"{wrong:,} of {len(right):,} fares are wrong; the map missed {sent[0] - drawn:,}",
         )
     assert booked == right
     assert sum(number for number, _ in booked.values()) == billed(ledger) == DRIVERS * SECONDS
