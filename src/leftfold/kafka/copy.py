@@ -32,7 +32,8 @@ from leftfold.declare.first_log import HEADER, UNKNOWN, header_of, log_time_of
 from leftfold.errors import LogError
 from leftfold.kafka.admin import Admin
 from leftfold.kafka.failures import Heard, refused
-from leftfold.kafka.log_reader import headers_of, partition_of
+from leftfold.kafka.log_reader import headers_of
+from leftfold.kafka.partitioner import partition_of
 from leftfold.settings import Kafka
 
 # Limits for the records that wait to be merged, over all partitions together. A partition that has used its share is
