@@ -75,7 +75,7 @@ _FENCED = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRO
 
 
 @dataclass(frozen=True)
-class Log:
+class CopySide:
     """A topic of a copy (source or target), as the cluster reports it."""
 
     name: str
@@ -90,7 +90,7 @@ Watch = Callable[[int, int | None], None]  # records copied, and offsets left; N
 class Copier:
     """One run of a copy; every run makes a new one. `group` names the copy: its offsets and its transactions."""
 
-    def __init__(self, kafka: Kafka, admin: Admin, source: Log, target: Log, group: str) -> None:
+    def __init__(self, kafka: Kafka, admin: Admin, source: CopySide, target: CopySide, group: str) -> None:
         self.copied = 0
         self.resumed = False
         self._kafka = kafka

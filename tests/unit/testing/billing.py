@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import leftfold as lf
-from leftfold.testing.log import InMemoryDatabase, Log, random_crashes
+import leftfold.testing.log as the_model
 
 SENT_TWICE = 0.02
 _START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -60,7 +60,7 @@ def bill(ride: Ride, db: Any) -> None:
     )
 
 
-# At least once, with a key on the other side -----------------------------------------------------------------------------
+# At least once, with a key on the other side --------------------------------------------------------------------------
 
 
 class Bank:
@@ -104,10 +104,10 @@ def invoice(ride: Ride) -> Fare:
     return Fare(ride_id=ride.ride_id, customer=ride.customer, cents=cents(ride.metres), at=ride.at)
 
 
-# Schedules ----------------------------------------------------------------------------------------------------------------
+# Schedules ------------------------------------------------------------------------------------------------------------
 
 CUSTOMERS = [f"c{number}" for number in range(6)]
-_POOL = [
+POOL = [
     Ride(ride_id=f"r{n}", customer=CUSTOMERS[n * n % 6], metres=137 * n % 9_001, at=_START + timedelta(seconds=n))
     for n in range(400)
 ]
@@ -117,7 +117,7 @@ def traffic(chance: random.Random) -> list[Ride]:
     """Return the rides of one schedule, as they are sent."""
     first = chance.randrange(380)
     sent = []
-    for ride in _POOL[first : first + chance.randrange(4, 13)]:
+    for ride in POOL[first : first + chance.randrange(4, 13)]:
         sent += [ride] * (1 + (chance.random() < SENT_TWICE))
     return sent
 
@@ -136,18 +136,19 @@ def right(sent: list[Ride]) -> dict[str, int]:
 class Schedules:
     """Runs schedules by their number. The database is one for all, and is emptied before each."""
 
-    def __init__(self) -> None:
-        self._database = InMemoryDatabase(SCHEMA)
+    def __init__(self, model: Any = the_model) -> None:
+        self._model = model
+        self._database = model.InMemoryDatabase(SCHEMA)
         self.crashes = self.rebalances = self.fenced = 0
 
     def run(self, number: int, consumer: lf.Consumer[..., Any] | None = None) -> tuple[dict[str, int], dict[str, int]]:
         """Run a schedule, and return the accounts that came of it, and the right ones. Half of them use SQL."""
-        global bank
+        global bank  # noqa: PLW0603 # the handlers are declared once, and use the bank of the schedule that runs
         chance = random.Random(number)
         chosen = consumer or (bill if number % 2 else charge)
         into = self._database if chosen is bill else None
         sent = traffic(chance)
-        log = Log(seed=number, brokers=1)
+        log = self._model.Log(seed=number, brokers=1)
         before, after = sent[: len(sent) // 2], sent[len(sent) // 2 :]
         log.send(rides, *before)
         if into is not None:
@@ -158,7 +159,7 @@ class Schedules:
             delivery: Any = "exactly_once" if into is not None else chosen.delivery
             outcome = log.consume(
                 chosen,
-                crashes=random_crashes(chance, delivery),
+                crashes=self._model.random_crashes(chance, delivery),
                 members=chance.randrange(1, 3),
                 rebalances=chance.randrange(3),
                 into=into,

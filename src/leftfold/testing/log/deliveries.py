@@ -21,7 +21,7 @@ from leftfold.testing.log.assignment import Part
 from leftfold.testing.log.database import Database, DatabaseSession
 from leftfold.testing.log.groups import CommittedOffset, Fenced, GroupModel
 from leftfold.testing.log.outcome import Outcome
-from leftfold.testing.log.replicas import Entry
+from leftfold.testing.log.replicas import LogEntry
 
 if TYPE_CHECKING:
     from leftfold.testing.log.model import Log
@@ -37,7 +37,7 @@ class _Taken:
     """A record in hand."""
 
     part: Part
-    entry: Entry
+    entry: LogEntry
     record: Record
     event: Any
     output: list[Event] = field(default_factory=list)
@@ -95,7 +95,7 @@ class Process:
 
     @property
     def has_work(self) -> bool:
-        """Whether records are in hand, or settled and not committed. A process without work may leave the group."""
+        """True if records are in hand, or settled and not committed. A process without work may leave the group."""
         return self._busy or self._uncommitted
 
     def die(self) -> None:
@@ -152,16 +152,20 @@ class Process:
             group.enter(self.name)
         if self._uncommitted:
             yield from self._commit()
-        while group.rebalancing:
-            if not group.is_cooperative:
-                self._parts.clear()
-            group.join(self.name)
-            while self.name in group.waiting:
-                yield IDLE
-            mine = group.assignment.get(self.name, set())
-            self._parts = {part: reading for part, reading in self._parts.items() if part in mine}
-        if self.name not in group.assignment:
-            raise Fenced(f"{self.name} waited too long")
+        while True:
+            while group.rebalancing:
+                if not group.is_cooperative:
+                    self._parts.clear()
+                group.join(self.name)
+                while self.name in group.waiting:
+                    yield IDLE
+                mine = group.assignment.get(self.name, set())
+                self._parts = {part: reading for part, reading in self._parts.items() if part in mine}
+            if self.name not in group.assignment:
+                raise Fenced(f"{self.name} waited too long")
+            if not group.pending.keys() & group.assignment[self.name]:
+                break
+            yield IDLE  # the positions of an open transaction are not known yet
         self._generation = group.generation
         mine = group.assignment[self.name]
         self._parts = {part: self._parts.get(part) or self._reading(part) for part in sorted(mine)}
@@ -191,7 +195,9 @@ class Process:
             code,
             f"{part[0]}/{part[1]} holds offsets {start:,} to {end:,}, and the position of {self._consumer.name} is "
             f"{offset:,}",
-            why="retention deleted records that were not handled" if offset < start else "acknowledged records are lost",
+            why="retention deleted records that were not handled"
+            if offset < start
+            else "acknowledged records are lost",
             fix="real consumers refuse this too; give the test a longer retention, or no unclean election",
             source=self._consumer.source,
         )
@@ -215,7 +221,7 @@ class Process:
                 taken.append(one)
         return taken
 
-    def _taken(self, part: Part, entry: Entry) -> _Taken:
+    def _taken(self, part: Part, entry: LogEntry) -> _Taken:
         record = Record(
             topic=part[0],
             partition=part[1],

@@ -6,7 +6,7 @@ generation is a new one, and a commit that names another is refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -26,13 +26,17 @@ class CommittedOffset(NamedTuple):
 
 @dataclass
 class GroupModel:
-    """One group. `committed` survives its members."""
+    """One group. `committed` survives its members.
+
+    A partition whose position is in an open transaction has no known position: its next owner waits for the outcome.
+    """
 
     parts: Sequence[Part]
     assignor: AssignorName = "range"
     generation: int = 0
     assignment: Assignment = field(default_factory=dict)
     committed: dict[Part, CommittedOffset] = field(default_factory=dict)
+    pending: dict[Part, int] = field(default_factory=dict)  # open transactions that hold a position of it
     rebalancing: bool = False
     waiting: set[str] = field(default_factory=set)  # members that have joined the next generation
 
@@ -83,3 +87,15 @@ class GroupModel:
     def commit(self, member: str, generation: int, positions: Mapping[Part, CommittedOffset]) -> None:
         self.check(member, generation)
         self.committed.update(positions)
+
+    def hold(self, parts: Iterable[Part]) -> None:
+        """Note that an open transaction holds positions of these partitions."""
+        for part in parts:
+            self.pending[part] = self.pending.get(part, 0) + 1
+
+    def release(self, parts: Iterable[Part]) -> None:
+        """Note that such a transaction has ended."""
+        for part in parts:
+            self.pending[part] -= 1
+            if not self.pending[part]:
+                del self.pending[part]

@@ -22,7 +22,7 @@ from leftfold.testing.log.crashes import Crash
 from leftfold.testing.log.database import Database
 from leftfold.testing.log.groups import CommittedOffset, GroupModel
 from leftfold.testing.log.outcome import Outcome
-from leftfold.testing.log.replicas import Acks, Draft, Entry, Isolation, PartitionModel
+from leftfold.testing.log.replicas import Acks, Draft, Isolation, LogEntry, PartitionModel
 from leftfold.testing.log.running import GroupRun
 from leftfold.testing.log.transactions import TransactionModel
 
@@ -78,7 +78,7 @@ class Log:
     # Records ---------------------------------------------------------------------------------------------------------
 
     def send(self, topic: Topic[E], *events: E, acks: Acks = "all") -> list[str]:
-        """Append events by key, and return the id of each record, as a handler sees it. Raises what a leader refuses."""
+        """Append events by key, and return the id of each record. Raises RefusedAppend if a leader refuses."""
         sent = []
         for event in events:
             partition, draft = self.draft(topic, event)
@@ -101,7 +101,7 @@ class Log:
         key = entity_text([getattr(event, field.name) for field in topic.key]).encode()
         return partitions[partition_of(key, len(partitions))], Draft(key, event, log_us=to_micros(self.now))
 
-    def fetch(self, part: Part, since: int) -> list[Entry]:
+    def fetch(self, part: Part, since: int) -> list[LogEntry]:
         """Return committed records from an offset on, as a consumer gets them. A partition without leader has none."""
         partition = self._partitions[part[0]][part[1]]
         if partition.leader is None:
@@ -109,7 +109,7 @@ class Log:
         partition.catch_up(partition.in_sync)
         return [entry for entry in partition.read("read_committed", since=since) if entry.value is not None]
 
-    def judged(self, topic: str, entry: Entry) -> Literal["accepted", "late"]:
+    def judged(self, topic: str, entry: LogEntry) -> Literal["accepted", "late"]:
         """Return whether a record was in time, by the rule of its topic."""
         declared = self._topics[topic]
         if declared.time is None:
@@ -192,8 +192,8 @@ class Log:
         """Run a consumer until it has handled all there is, and return what came of it.
 
         A process that dies is started again. `crash_at` is one death, `crashes` are several, one after the other.
-        `rebalances` are joins, departures and members that are stopped beyond their session, by chance. With `into`, the
-        second argument of the handler is a transaction of that database, which holds the positions too.
+        `rebalances` are joins, departures and members that are stopped beyond their session, by chance. With `into`,
+        the second argument of the handler is a transaction of that database, which holds the positions too.
         """
         parts = [(topic.name, n) for topic in consumer.topics for n in range(len(self.partitions(topic)))]
         group = self.groups.setdefault(consumer.name, GroupModel(parts))

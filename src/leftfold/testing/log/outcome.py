@@ -26,10 +26,10 @@ class Outcome:
 
     @property
     def lost(self) -> int:
-        """How many records had no effect, and are neither dead letters nor skipped."""
+        """The number of records that had no effect, and are neither dead letters nor skipped."""
         return sum(not self.effects[name] for name in self.expected - self.dead.keys() - self.skipped)
 
     @property
     def doubled(self) -> int:
-        """How many effects were repeats."""
+        """The number of effects that were repeats."""
         return sum(count - 1 for count in self.effects.values() if count > 1)

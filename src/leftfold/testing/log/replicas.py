@@ -18,7 +18,7 @@ Isolation = Literal["read_uncommitted", "read_committed"]
 Kind = Literal["data", "commit", "abort"]
 
 
-class Entry(NamedTuple):
+class LogEntry(NamedTuple):
     """A record, or the marker that ends a transaction. A marker takes an offset too."""
 
     offset: int
@@ -57,11 +57,15 @@ class RefusedAppend(Exception):  # noqa: N818 # brokers refuse, which is an answ
 
 @dataclass
 class ReplicaModel:
-    """The copy of a partition on one broker. Compaction and retention leave gaps, so offsets are not indexes."""
+    """The copy of a partition on one broker. Compaction leaves gaps, so offsets are not indexes.
 
-    entries: list[Entry] = field(default_factory=list)
+    Deleting the head moves `start`. The records stay on disk for a while, as does the note of an earlier start.
+    """
+
+    entries: list[LogEntry] = field(default_factory=list)
     start: int = 0
     end: int = 0
+    earlier: tuple[int, ...] = ()  # starts before this one, which a killed broker may fall back to
 
     def index(self, offset: int) -> int:
         """Return the index of the first entry at or after this offset."""
@@ -87,8 +91,8 @@ class ReplicaModel:
 
     def delete_before(self, offset: int) -> None:
         if offset > self.start:
+            self.earlier = (*self.earlier, self.start)
             self.start = offset
-            self.entries = self.entries[self.index(offset) :]
             self.end = max(self.end, offset)
 
 
@@ -113,9 +117,7 @@ class PartitionModel:
     last_leader: int | None = None
 
     @classmethod
-    def of(
-        cls, brokers: Sequence[int], *, min_in_sync: int = 1, unclean: bool = False, compacts: bool = False
-    ) -> Self:
+    def of(cls, brokers: Sequence[int], *, min_in_sync: int = 1, unclean: bool = False, compacts: bool = False) -> Self:
         return cls(
             replicas={broker: ReplicaModel() for broker in brokers},
             leader=brokers[0],
@@ -131,7 +133,7 @@ class PartitionModel:
         """Return an independent copy. Entries are shared, because they never change."""
         return replace(
             self,
-            replicas={b: ReplicaModel(list(r.entries), r.start, r.end) for b, r in self.replicas.items()},
+            replicas={b: replace(r, entries=list(r.entries)) for b, r in self.replicas.items()},
             in_sync=set(self.in_sync),
             alive=set(self.alive),
             eligible=set(self.eligible),
@@ -158,7 +160,7 @@ class PartitionModel:
         first = log.end
         for draft in drafts:
             log.entries.append(
-                Entry(
+                LogEntry(
                     log.end,
                     self.epoch,
                     draft.key,
@@ -222,10 +224,17 @@ class PartitionModel:
         if self.leader is not None:
             self._advance()
 
-    def restart(self, broker: int) -> None:
-        """Start a broker that was killed. Its disk has all that it had; brokers no longer count on that."""
+    def restart(self, broker: int, *, start: int | None = None) -> None:
+        """Start a broker that was killed. Its disk has all that it had; the others no longer count on that.
+
+        A broker notes once a minute where its log starts. So `start` may be one of the earlier ones.
+        """
         self.alive.add(broker)
         self.eligible.discard(broker)
+        if start is not None:
+            replica = self.replicas[broker]
+            replica.earlier = tuple(one for one in replica.earlier if one < start)
+            replica.start = start
 
     def can_lead(self, broker: int) -> Literal["clean", "unclean", "no"]:
         """Return by which kind of election a broker may become leader now."""
@@ -299,7 +308,9 @@ class PartitionModel:
     def end_for(self, isolation: Isolation) -> int:
         return self.stable_end if isolation == "read_committed" else self.high_water
 
-    def read(self, isolation: Isolation = "read_committed", *, since: int = 0, end: int | None = None) -> list[Entry]:
+    def read(
+        self, isolation: Isolation = "read_committed", *, since: int = 0, end: int | None = None
+    ) -> list[LogEntry]:
         """Return the records that a reader gets, from an offset up to the end that it may see, or a given one."""
         log = self.log
         end = self.end_for(isolation) if end is None else end
@@ -328,5 +339,5 @@ class PartitionModel:
 _REMEMBERED = 5  # batches of a producer that a broker recognizes as sent again
 
 
-def _offset(entry: Entry) -> int:
+def _offset(entry: LogEntry) -> int:
     return entry.offset

@@ -19,7 +19,7 @@ from leftfold.testing.log.outcome import Outcome
 if TYPE_CHECKING:
     from leftfold.testing.log.model import Log
 
-_MOST_TURNS = 1_000_000  # a run of so many turns goes round in circles
+_MOST_TURNS = 200_000  # a run of so many turns goes round in circles
 
 
 class GroupRun:
@@ -65,6 +65,8 @@ class GroupRun:
                 self._rebalance()
             if not self._turn() and not self._wake_up():
                 break
+        else:
+            raise RuntimeError(f"{self._consumer.name} is not done after {_MOST_TURNS:,} steps")
         for process in self._running:
             self._group.leave(process.name)
         self._outcome.generations = self._group.generation - first

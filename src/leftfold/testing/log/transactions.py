@@ -87,6 +87,7 @@ class TransactionModel:
         self._check(identity)
         group.check(member, generation)
         self._open[identity.transactional_id].positions.append((group, dict(positions)))
+        group.hold(positions)
 
     def commit(self, identity: ProducerIdentity) -> None:
         self._check(identity)
@@ -112,6 +113,9 @@ class TransactionModel:
             raise Fenced(f"{identity.transactional_id} of epoch {identity.epoch}; the newest is {newest.epoch}")
 
     def _end(self, identity: ProducerIdentity, kind: Literal["commit", "abort"]) -> None:
-        for partition in self._open.pop(identity.transactional_id).partitions:
+        ended = self._open.pop(identity.transactional_id)
+        for partition in ended.partitions:
             marker = Draft(None, None, identity.producer, identity.epoch, transactional=True, kind=kind)
             partition.append([marker])
+        for group, positions in ended.positions:
+            group.release(positions)
