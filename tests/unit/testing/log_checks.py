@@ -9,6 +9,8 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,14 @@ from tests.unit.testing.billing import Ride, fares, rides
 
 CORPUS = Path(__file__).parents[2] / "data" / "log-histories.json"
 ALL = frozenset({1, 2, 3})
+
+
+class Tariff(lf.Event):
+    city: str
+    cents: int
+
+
+tariffs = lf.Topic("tariffs", Tariff, key=Tariff.city, partitions=2, compacted=True)
 
 
 def _draft(m: Any, value: Any, **fields: Any) -> Any:
@@ -33,7 +43,7 @@ def _raises(reason: str, call: Callable[[], Any]) -> None:
     try:
         call()
     except Exception as error:  # noqa: BLE001 # the classes belong to the package under test
-        found = getattr(error, "reason", type(error).__name__)
+        found = getattr(error, "reason", getattr(error, "code", type(error).__name__))
     else:
         found = "nothing"
     assert found == reason
@@ -503,7 +513,10 @@ def failures(m: Any) -> None:
 
     @lf.consumer(rides, start="beginning", name="fails_in_sql", retry=lf.Retry(attempts=2, first="1ms"))
     def fails_in_sql(ride: Ride, db: Any) -> None:
-        db.execute("insert into accounts values (%s, 1)", (ride.ride_id,))
+        db.cursor().execute("insert into accounts values (%s, 1)", (ride.ride_id,))
+        with suppress(ValueError), db.transaction():
+            db.execute("delete from accounts")
+            raise ValueError("not all of them")
         if ride.ride_id not in failed:
             failed.add(ride.ride_id)
             raise ValueError("once")
@@ -551,6 +564,59 @@ def failures(m: Any) -> None:
     assert len(outcome.effects) == 41
     assert outcome.skipped == {late}
     assert outcome.lost == 0
+
+
+def surface(m: Any) -> None:
+    """Handlers that stop, wait or are asynchronous; tombstones; and positions that the log no longer has."""
+
+    @lf.consumer(rides, start="beginning", name="stops", failure="stop", retry=lf.Retry(attempts=1))
+    def stops(ride: Ride) -> None:
+        raise KeyError(ride.ride_id)
+
+    _raises("KeyError", lambda: _log(m, 1).consume(stops))
+    waits: list[str] = []
+
+    @lf.consumer(rides, start="beginning", name="waits", order="none", parallel=3)
+    async def waiting(ride: Ride, record: lf.Record) -> None:
+        assert record.attempt == 1, "waiting is no attempt"
+        waits.append(ride.ride_id)
+        if waits.count(ride.ride_id) < 3:
+            raise lf.NotNow("1s")
+
+    outcome = _log(m, 1).consume(waiting)
+    assert (outcome.lost, outcome.doubled, len(waits), len(outcome.effects)) == (0, 0, 36, 12)
+
+    @lf.consumer(rides, start="beginning", name="fails_once", delivery="at_most_once")
+    def fails_once(ride: Ride) -> None:
+        raise ValueError("at most once")
+
+    outcome = _log(m, 1).consume(fails_once, crash_at=("dead letter acknowledged", 2))
+    assert (outcome.doubled, outcome.effects, len(outcome.crashes)) == (0, Counter(), 1)
+    assert 2 <= len(outcome.dead) <= 12
+
+    log = _log(m, 4)
+    log.consume(billing.charge_naively)
+    log.send(rides, *billing.POOL[12:20])
+    log.advance(timedelta(days=400))
+    log.retain(rides)
+    assert log.read(rides) == []
+    _raises("log-overtaken", lambda: log.consume(billing.charge_naively))
+    log = _log(m, 5, brokers=2, unclean=True)
+    log.kill(2)
+    log.send(rides, *billing.POOL[12:20])
+    log.consume(billing.charge_naively)
+    log.kill(1)
+    log.restart(2)
+    assert len(log.read(rides)) == 12, "an unclean election loses what the new leader does not have"
+    _raises("position-beyond-log", lambda: log.consume(billing.charge_naively))
+
+    log = m.model.Log(6)
+    for number in range(10):
+        log.send(tariffs, Tariff(city="Rome", cents=number), Tariff(city="Bern", cents=number))
+    log.delete(tariffs, "Bern")
+    log.compact(tariffs)
+    assert [tariff.cents for tariff in log.read(tariffs) if tariff.city == "Rome"] == [9]
+    assert sum(len(partition.log.entries) for partition in log.partitions(tariffs)) == 2, "a tombstone is the newest"
 
 
 def brokers(m: Any) -> None:
@@ -610,6 +676,7 @@ CHECKS: tuple[Callable[[Any], None], ...] = (
     assignment,
     generations,
     failures,
+    surface,
     brokers,
     deaths,
     money,

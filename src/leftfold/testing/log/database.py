@@ -7,7 +7,8 @@ locked the same row. A test may bring another database with the same methods.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from leftfold.testing.log.assignment import Part
@@ -40,6 +41,13 @@ class Database(Protocol):
     def position(self, group: str, part: Part) -> int | None: ...
 
 
+class _Cursor(sqlite3.Cursor):
+    """A cursor with `%s` for parameters."""
+
+    def execute(self, statement: str, parameters: Any = ()) -> _Cursor:
+        return super().execute(statement.replace("%s", "?"), parameters)
+
+
 class InMemoryDatabase:
     """SQLite in memory. `schema` makes the tables that the handler writes to."""
 
@@ -53,7 +61,7 @@ class InMemoryDatabase:
         self.open: InMemorySession | None = None
 
     def execute(self, statement: str, parameters: Sequence[Any] = ()) -> sqlite3.Cursor:
-        return self.connection.execute(statement.replace("%s", "?"), parameters)
+        return self.connection.cursor(_Cursor).execute(statement, parameters)
 
     def begin(self) -> InMemorySession | None:
         if self.open is not None:
@@ -75,10 +83,25 @@ class InMemorySession:
         self._database = database
         database.connection.execute("begin")
 
+    def cursor(self) -> sqlite3.Cursor:
+        self._check()
+        return self._database.connection.cursor(_Cursor)
+
     def execute(self, statement: str, parameters: Sequence[Any] = ()) -> sqlite3.Cursor:
         """Run a statement with parameters for its `%s`."""
-        self._check()
-        return self._database.execute(statement, parameters)
+        return self.cursor().execute(statement, parameters)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Undo what is done inside if it raises, and let the exception through."""
+        self.execute("savepoint inner")
+        try:
+            yield
+        except BaseException:
+            self.execute("rollback to inner")
+            raise
+        finally:
+            self.execute("release inner")
 
     def savepoint(self) -> None:
         self._check()

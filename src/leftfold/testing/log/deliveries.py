@@ -86,6 +86,8 @@ class Process:
         self._session: DatabaseSession | None = None
         self._uncommitted = False
         self._busy = False
+        # A handler (event, db) whose declaration does not name a database seems to want the record.
+        self._undeclared = into is not None and getattr(consumer, "into", None) is None
         self._once = consumer.delivery == "exactly_once" or into is not None
         self._at_most_once = consumer.delivery == "at_most_once" and not self._once
 
@@ -304,11 +306,11 @@ class Process:
         """Return a call of the handler in the form that it has."""
         consumer = self._consumer
         arguments: list[Any] = [works[0].event] if consumer.batch is None else [[one.event for one in works]]
-        if self._session is not None:
-            arguments.append(self._session)
-        elif consumer.wants_record:
+        if consumer.wants_record and not self._undeclared:
             records = [_at(one.record, attempt) for one in works]
             arguments.append(records[0] if consumer.batch is None else records)
+        if self._session is not None:
+            arguments.append(self._session)
         handler: Callable[..., Any] = consumer.function
         if consumer.is_async:
             return lambda: asyncio.run(handler(*arguments))

@@ -195,6 +195,8 @@ class Log:
         `rebalances` are joins, departures and members that are stopped beyond their session, by chance. With `into`,
         the second argument of the handler is a transaction of that database, which holds the positions too.
         """
+        if into is None and getattr(consumer, "into", None) is not None:
+            raise ValueError(f"{consumer.name} books into a database: give it one, into=InMemoryDatabase(schema)")
         parts = [(topic.name, n) for topic in consumer.topics for n in range(len(self.partitions(topic)))]
         group = self.groups.setdefault(consumer.name, GroupModel(parts))
         group.assignor = assignor
