@@ -6,6 +6,7 @@ records; nothing here knows what is allowed.
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import signal
@@ -49,6 +50,9 @@ COMPACTED = {
     "max.compaction.lag.ms": "100",
     "delete.retention.ms": "86400000",
 }
+
+_SILENT = logging.getLogger(__name__)  # a producer that is fenced says so, and here that is expected
+_SILENT.disabled = True
 
 
 class Recorded:
@@ -105,6 +109,7 @@ class Clients:
             "linger.ms": 0,
             "socket.nagle.disable": True,  # each record is sent alone, and would wait for 40 ms
             "partitioner": "murmur2_random",
+            "logger": _SILENT,
         }
         once = {"message.send.max.retries": 0, "message.timeout.ms": 8_000, "request.timeout.ms": 5_000}
         self._bootstrap = bootstrap

@@ -99,6 +99,13 @@ def test_the_steps_are_those_of_real_deaths() -> None:
     assert STEPS == REAL_STEPS
 
 
+def test_a_crash_that_does_not_happen_is_no_success() -> None:
+    log = Log()
+    log.send(rides, *billing.POOL[:3])
+    with pytest.raises(AssertionError, match=r"charge never came to 'records written' for the 1\. time: no crash"):
+        log.consume(billing.charge, crash_at=("records written", 1))
+
+
 def test_a_step_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ValueError, match="'done' is no step of a delivery; the steps are polled, "):
         Log().consume(billing.charge, crash_at=("done", 1))

@@ -191,7 +191,8 @@ class Log:
     ) -> Outcome:
         """Run a consumer until it has handled all there is, and return what came of it.
 
-        A process that dies is started again. `crash_at` is one death, `crashes` are several, one after the other.
+        A process that dies is started again. `crash_at` is one death, which must happen. `crashes` are several, one
+        after the other, as far as the run comes to them.
         `rebalances` are joins, departures and members that are stopped beyond their session, by chance. With `into`,
         the second argument of the handler is a transaction of that database, which holds the positions too.
         """
@@ -217,6 +218,8 @@ class Log:
             numbers=self._numbers,
         )
         run.until_caught_up(members, rebalances)
+        if crash_at is not None and not outcome.crashes:
+            raise AssertionError(f"{consumer.name} never came to {crash_at[0]!r} for the {crash_at[1]}. time: no crash")
         return outcome
 
     def _first_position(self, consumer: Consumer[..., Any], part: Part) -> int:
