@@ -38,10 +38,10 @@ def test_brokers_do_what_the_model_allows(cluster: Cluster, capsys: pytest.Captu
                     counts[operation[0]] += 1
                     try:
                         history.tell(operation)
+                        counts["worlds"] = max(counts["worlds"], *(len(p.worlds) for p in history.partitions))
                     except NotAllowed as verdict:
                         refused.append((one.document, at, str(verdict)))
                         break
-                counts["worlds"] = max(counts["worlds"], *(len(p.worlds) for p in history.partitions))
     if CORPUS:
         Path(CORPUS).write_text("[\n" + ",\n".join(json.dumps(d, separators=(",", ":")) for d in documents) + "\n]\n")
     with capsys.disabled():

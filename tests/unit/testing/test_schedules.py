@@ -28,6 +28,7 @@ PROCESSES = 2
 
 def run_piece(numbers: range) -> tuple[list[int], Counter[str]]:
     """Run schedules, and return the numbers of those that went wrong, and what happened in all of them."""
+    began = time.process_time()
     schedules = Schedules()
     wrong = []
     for number in numbers:
@@ -35,7 +36,7 @@ def run_piece(numbers: range) -> tuple[list[int], Counter[str]]:
         if accounts != expected:
             wrong.append(number)
     counts = {"crashes": schedules.crashes, "rebalances": schedules.rebalances, "fenced": schedules.fenced}
-    return wrong, Counter(counts)
+    return wrong, Counter({**counts, "CPU ms": int((time.process_time() - began) * 1_000)})
 
 
 @pytest.mark.timeout(3_600)

@@ -209,7 +209,9 @@ class Process:
     def _poll(self) -> list[_Taken]:
         most = self._chance.randrange(1, _MOST_AT_ONCE + 1)
         taken: list[_Taken] = []
-        for part in self._chance.sample(sorted(self._parts), len(self._parts)):
+        parts = list(self._parts)
+        self._chance.shuffle(parts)
+        for part in parts:
             reading = self._parts[part]
             for entry in self._log.fetch(part, reading.next)[: most - len(taken)]:
                 reading.next = entry.offset + 1

@@ -115,6 +115,7 @@ class PartitionModel:
     high_water: int = 0
     eligible: set[int] = field(default_factory=set)
     last_leader: int | None = None
+    transactional: bool = False  # a transaction has written to it; else nothing is ever open or aborted
 
     @classmethod
     def of(cls, brokers: Sequence[int], *, min_in_sync: int = 1, unclean: bool = False, compacts: bool = False) -> Self:
@@ -158,6 +159,7 @@ class PartitionModel:
             if duplicate is not None:
                 return duplicate
         first = log.end
+        self.transactional = self.transactional or drafts[0].transactional
         for draft in drafts:
             log.entries.append(
                 LogEntry(
@@ -279,6 +281,8 @@ class PartitionModel:
     @property
     def first_open(self) -> int:
         """The first offset of the oldest transaction that has no marker; the end of the log if there is none."""
+        if not self.transactional:
+            return self.log.end
         open_at: dict[int, int] = {}
         for entry in self.log.entries:
             if entry.kind != "data":
@@ -315,8 +319,8 @@ class PartitionModel:
         log = self.log
         end = self.end_for(isolation) if end is None else end
         entries = log.entries[log.index(max(since, log.start)) : log.index(end)]
-        if not any(entry.transactional for entry in entries):
-            return [entry for entry in entries if entry.kind == "data"]
+        if not self.transactional:
+            return entries
         hidden = self.aborted() if isolation == "read_committed" else set()
         return [entry for entry in entries if entry.kind == "data" and entry.offset not in hidden]
 

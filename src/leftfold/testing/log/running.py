@@ -87,15 +87,16 @@ class GroupRun:
     def _turn(self) -> bool:
         """Let one process do a step. Returns False if none has anything to do."""
         process = self._ready[int(self._chance.random() * len(self._ready))]
-        generation = self._group.generation
+        group = self._group
+        before = group.generation, group.rebalancing
         step = next(self._running[process])
         if step == IDLE:
             self._ready.remove(process)
-            if self._group.rebalancing or self._group.generation != generation:
-                self._all_ready()  # those that wait for it have something to do now
+        # A rebalance that is due or done, or a database that is free again, gives others something to do.
+        if step == "committed" or before != (group.generation, group.rebalancing):
+            self._all_ready()
+        if step == IDLE:
             return bool(self._ready)
-        if step == "committed":
-            self._all_ready()  # a database is free again
         if self._crashes and self._crashes[0][0] == step:
             self._passed += 1
             if self._passed >= self._crashes[0][1]:
