@@ -10,7 +10,7 @@ CLASSES := .venv/spark.jsa
 BRIEF := JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:SharedArchiveFile=$(CURDIR)/$(CLASSES) -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test engine history bench crds crash-matrix many-keys rebuilds rejects replay verdicts model archive kills executors meaning acceptance state point-in-time parity rewritten store-faults poison outage secured deliveries rebalances rideshare
+.PHONY: help setup check format test engine history bench crds crash-matrix many-keys rebuilds rejects replay verdicts model archive kills executors meaning acceptance state point-in-time parity rewritten store-faults poison outage secured deliveries rebalances rideshare log-model schedules
 
 help: ## This list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -109,6 +109,12 @@ rebalances: ## 100 joins and leaves of a group under load; 1 to 8 processes on 6
 
 rideshare: ## 10,000 drivers for a minute, 2 % of positions sent twice, five kills of billing and one of a broker: every fare
 	LEFTFOLD_RIDESHARE=full $(BIN)/pytest -q -m engine tests/engine/test_rideshare.py -k fare -s
+
+log-model: ## 500 random histories of three brokers, which die and are elected cleanly and uncleanly, judged by the model of the log
+	LEFTFOLD_LOG_MODEL=full $(BIN)/pytest -q -m engine tests/engine/test_log_model.py -s
+
+schedules: ## 1,000,000 crash schedules of a billing consumer in the model of the log, in two processes
+	LEFTFOLD_SCHEDULES=full $(BIN)/pytest -q tests/unit/testing/test_schedules.py -k every_account -s
 
 crds: ## Make the schemas that manifests are checked with once more, and compare (needs Java 21+, Maven, a network)
 	$(BIN)/python -m tests.crds check

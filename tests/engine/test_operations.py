@@ -23,7 +23,8 @@ import leftfold
 from leftfold.fold.definition import Definition
 from leftfold.fold.durations import SECOND
 from leftfold.kafka.lag_group import LagGroup
-from leftfold.kafka.log_reader import LogReader, partition_of
+from leftfold.kafka.log_reader import LogReader
+from leftfold.kafka.partitioner import partition_of
 from leftfold.local import ports
 from leftfold.store.layout import field as tile_field
 from tests.engine import kafka_tools, projects

@@ -11,7 +11,7 @@ from unittest import mock
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from leftfold.kafka import copy
-from leftfold.kafka.copy import Copier, Log
+from leftfold.kafka.copy import Copier, CopySide
 from leftfold.offsets import Range, Ranges
 from leftfold.replay.copy import check, copying
 from leftfold.replay.manifest import Manifest, not_a_replay
@@ -47,7 +47,7 @@ def no_target(tmp: Path) -> None:
 
 
 def copier(**admin: Any) -> Copier:
-    here, there = Log("clicks", 2, "hYdTq0", "broker"), Log("more", 4, "Zk31Xw", "header")
+    here, there = CopySide("clicks", 2, "hYdTq0", "broker"), CopySide("more", 4, "Zk31Xw", "header")
     return Copier(Kafka(bootstrap=DEAD), stand_in(**admin), here, there, "leftfold.copy/clicks/more")
 
 

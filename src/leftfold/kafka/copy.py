@@ -32,7 +32,8 @@ from leftfold.declare.first_log import HEADER, UNKNOWN, header_of, log_time_of
 from leftfold.errors import LogError
 from leftfold.kafka.admin import Admin
 from leftfold.kafka.failures import Heard, refused
-from leftfold.kafka.log_reader import headers_of, partition_of
+from leftfold.kafka.log_reader import headers_of
+from leftfold.kafka.partitioner import partition_of
 from leftfold.settings import Kafka
 
 # Limits for the records that wait to be merged, over all partitions together. A partition that has used its share is
@@ -74,7 +75,7 @@ _FENCED = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRO
 
 
 @dataclass(frozen=True)
-class Log:
+class CopySide:
     """A topic of a copy (source or target), as the cluster reports it."""
 
     name: str
@@ -89,7 +90,7 @@ Watch = Callable[[int, int | None], None]  # records copied, and offsets left; N
 class Copier:
     """One run of a copy; every run makes a new one. `group` names the copy: its offsets and its transactions."""
 
-    def __init__(self, kafka: Kafka, admin: Admin, source: Log, target: Log, group: str) -> None:
+    def __init__(self, kafka: Kafka, admin: Admin, source: CopySide, target: CopySide, group: str) -> None:
         self.copied = 0
         self.resumed = False
         self._kafka = kafka

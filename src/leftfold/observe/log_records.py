@@ -21,7 +21,8 @@ from leftfold.fold.expressions import from_micros
 from leftfold.kafka.admin import Admin
 from leftfold.kafka.decode import partly_decoded, schema_id_of
 from leftfold.kafka.judge import RecordJudge
-from leftfold.kafka.log_reader import Logged, LogReader, partition_of
+from leftfold.kafka.log_reader import Logged, LogReader
+from leftfold.kafka.partitioner import partition_of
 from leftfold.kafka.registry import SchemaRegistry
 from leftfold.settings import Kafka
 from leftfold.store.layout import ACCEPTED

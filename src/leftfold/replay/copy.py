@@ -13,7 +13,7 @@ from typing import Any
 from leftfold.declare.topic import Topic
 from leftfold.errors import DeclarationError, RunError
 from leftfold.kafka.admin import Admin
-from leftfold.kafka.copy import Copier, Log, Watch
+from leftfold.kafka.copy import Copier, CopySide, Watch
 from leftfold.replay.replay import FrozenRanges, frozen
 from leftfold.settings import Kafka, Profile, group_id
 
@@ -22,8 +22,8 @@ from leftfold.settings import Kafka, Profile, group_id
 class Copy:
     """A copy of one topic to another, ready to run. `App.copy` makes it."""
 
-    source: Log
-    target: Log
+    source: CopySide
+    target: CopySide
     span: FrozenRanges  # the starts hold for the first run only; a later run continues where the last one stopped
     follow: bool
     copier: Copier
@@ -62,7 +62,7 @@ def copying(
                 source=topic.source,
             )
     here, there = (
-        Log(name, partitions[name], ids[name], topic.log_time)
+        CopySide(name, partitions[name], ids[name], topic.log_time)
         for topic, name in zip((source, target), names, strict=True)
     )
     copier = Copier(kafka, admin, here, there, group_id(profile.namespace, f"copy/{here.name}/{there.name}"))

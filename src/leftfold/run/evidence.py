@@ -14,7 +14,8 @@ from leftfold.fold.definition import Definition, Origin
 from leftfold.fold.latest import Latest
 from leftfold.fold.values import entity_text
 from leftfold.kafka.decode import Decode
-from leftfold.kafka.log_reader import Logged, LogReader, partition_of
+from leftfold.kafka.log_reader import Logged, LogReader
+from leftfold.kafka.partitioner import partition_of
 from leftfold.store.layout import ACCEPTED
 
 Watch = Callable[[int, int], None]  # the number of records looked at so far, and of all records

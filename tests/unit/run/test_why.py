@@ -23,7 +23,8 @@ from leftfold.fold.definition import Definition
 from leftfold.fold.expressions import to_micros
 from leftfold.fold.tiles import floor
 from leftfold.kafka.encode import json_encoder
-from leftfold.kafka.log_reader import Logged, partition_of
+from leftfold.kafka.log_reader import Logged
+from leftfold.kafka.partitioner import partition_of
 from leftfold.run import why as whys
 from leftfold.run.why import Sources, Why
 from leftfold.settings import Kafka, Profile

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from leftfold.kafka.log_reader import murmur2, partition_of
+from leftfold.kafka.partitioner import murmur2, partition_of
 
 
 @pytest.mark.parametrize(
