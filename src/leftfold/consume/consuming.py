@@ -25,7 +25,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from leftfold import clock
-from leftfold.consume.booking import SLICE, DatabaseAway, PartitionOvertaken, RejectedRecord
+from leftfold.consume.booking import SLICE, DatabaseAway, PartitionOvertaken, RecordAtFault, RejectedRecord
 from leftfold.consume.breaker import Breaker, Budget
 from leftfold.consume.clients import ConsumerNames, LogClients
 from leftfold.consume.judging import EventJudge
@@ -403,20 +403,14 @@ class Consuming(GroupEvents):
             self._forget(works)
             self._breaker.next_try = min(self._breaker.next_try, now)  # it may have been the one that was tried
             return
+        if isinstance(error, NotNow | Unprocessable):  # if it was the one that was tried, it has told nothing
+            self._breaker.next_try = min(self._breaker.next_try, now + 1.0)
         if isinstance(error, NotNow):
             self._hold(works, now + error.after_s)
             return
-        if isinstance(error, DatabaseAway):
-            self._breaker.away(now)
-            self._lanes.halt(True)
-            self._hold(works, now)
+        if self._rows is not None and self._is_no_failure(first, error, now):
             return
-        if isinstance(error, PartitionOvertaken):
-            self._wait_to_lose(works, now)
-            return
-        if isinstance(error, RejectedRecord):
-            self._bury(first, "rejected", str(error), attempts=0)
-            return
+        error = error.error if isinstance(error, RecordAtFault) else error
         if not isinstance(error, Unprocessable):  # that is about the record, not about what the handler calls
             self._breaker.failed(first.lane, now)
             self._lanes.halt(self._paused or self._breaker.is_open)
@@ -436,13 +430,27 @@ class Consuming(GroupEvents):
         else:
             self._give_up(works, error)
 
-    def _wait_to_lose(self, works: list[Work], now: float) -> None:
-        """Hold records of a partition that another process has claimed: the group is about to take it away."""
-        works[0].failing_since = works[0].failing_since or now
-        if now - works[0].failing_since > _DATABASE_S:
-            assert self._rows is not None
-            raise self._rows.overtaken(works[0].part)
-        self._hold(works, now + 1.0)
+    def _is_no_failure(self, work: Work, error: BaseException, now: float) -> bool:
+        """Decide about a record that was not booked, and whose handler has not failed. Returns False if it has."""
+        if isinstance(error, DatabaseAway):
+            self._breaker.away(now)
+            self._lanes.halt(True)
+            self._hold([work], now)
+        elif isinstance(error, PartitionOvertaken):  # the group is about to take the partition away
+            work.failing_since = work.failing_since or now
+            if now - work.failing_since > _DATABASE_S:
+                assert self._rows is not None
+                raise self._rows.overtaken(work.part)
+            self._hold([work], now + 1.0)
+        elif isinstance(error, RejectedRecord):
+            self._bury(work, "rejected", str(error), attempts=0)
+        else:
+            self._breaker.back()
+            if isinstance(error, RecordAtFault):
+                self._breaker.succeeded(now)
+            self._lanes.halt(self._paused or self._breaker.is_open)
+            return False
+        return True
 
     def _give_up(self, works: list[Work], error: BaseException) -> None:
         reason = f"{type(error).__name__}: {_first_line(error)}"
@@ -659,9 +667,11 @@ class Consuming(GroupEvents):
                 return self._starts.choose(parts, self._member)
             except DatabaseAway as error:
                 self.progress.waiting = True
-                if clock.monotonic() > deadline or self._stop.wait(1.0):
+                if clock.monotonic() > deadline:
                     assert self._rows is not None
                     raise self._rows.away(error) from error
+                if self._stop.wait(1.0):
+                    return {}
 
     def revoked(self, parts: list[LogPartition]) -> None:
         gone = {part: self._parts[part] for part in parts if part in self._parts}
@@ -685,6 +695,8 @@ class Consuming(GroupEvents):
         self._to_commit = [work for work in self._to_commit if work.part.owned]
         if self._slice is not None:
             self._slice.drop_lost()
+        if self._breaker.is_open:  # the record that was tried may be among them, and will not tell
+            self._breaker.next_try = min(self._breaker.next_try, clock.monotonic())
         # A message of this assignment must not be taken in a later one: it would hide the records before it.
         self._not_yet = [m for m in self._not_yet if LogPartition(m.topic(), m.partition()) in self._parts]
         self._count_partitions()

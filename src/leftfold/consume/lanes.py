@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from leftfold import clock
@@ -280,6 +281,11 @@ class Lanes:
         with self._lock:
             queues = [self._loose, *self._lanes.values(), *(hand.works for hand in self._hands), *self._probes]
             return any(wanted(work) for queue in queues for work in queue)
+
+    def behind(self, lane: Hashable, most: int) -> list[Work]:
+        """Return the first records that wait in a lane, without taking them."""
+        with self._lock:
+            return list(islice(self._lanes.get(lane, ()), most))
 
     def halt(self, halted: bool) -> None:
         """Hand nothing over until it is called again with False."""
