@@ -15,6 +15,7 @@ from leftfold.consume.booking import DatabaseAway, PartitionOvertaken, RecordAtF
 from leftfold.consume.lanes import Hand, Lanes, Work
 from leftfold.consume.settled import Committed, Settled
 from leftfold.consume.sql_threads import _Session
+from leftfold.errors import RunError
 
 
 class StandInDatabase:
@@ -60,6 +61,9 @@ class StandInDatabase:
             self.lose_answer = False
             self.broken = self.closed = True
             raise psycopg.OperationalError("the connection is lost")
+
+    def handler_committed(self) -> RunError:
+        return RunError("handler-committed", "it has", why="", fix="")
 
     def close(self) -> None:
         self.closed = True
@@ -176,6 +180,19 @@ def test_records_of_a_partition_that_is_gone_are_let_go() -> None:
     worker.part.owned = False
     assert worker.book() == (6, None)
     assert (worker.calls, worker.database.position) == ([], 0)
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_handler_that_ends_the_transaction(closes: bool) -> None:
+    def end(number: int) -> None:
+        if number == 2:
+            worker.database.execute("commit")
+            worker.database.closed = closes
+
+    worker = Worker(end)
+    at, error = worker.book()
+    assert (at, type(error)) == (0, RunError)
+    assert worker.calls == [0, 1, 2]
 
 
 def test_a_handler_that_goes_on_after_a_failed_statement() -> None:
