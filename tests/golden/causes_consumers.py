@@ -83,7 +83,7 @@ def note(topic_id: str) -> dict[str, Any]:
 def consuming(tmp: Path, options: str) -> Consuming:
     one = declared(tmp, options)
     running = Consuming(one, names(one), clients())
-    running._letters = stand_in(write=lambda *_: None, look=lambda: None)
+    running._letters = stand_in(write=lambda *_: None, look=lambda: None, acknowledged=deque())
     return running
 
 
@@ -227,6 +227,12 @@ def row_forgotten(tmp: Path) -> None:
     Starts(one, names(one), clients(notes=note(ID)), none).choose([PART], stand_in())
 
 
+def topic_recreated(tmp: Path) -> None:
+    one = booking(tmp)
+    none: Any = stand_in(claim=lambda _: {})
+    Starts(one, names(one), clients(notes=note(OTHER_ID)), none).choose([PART], stand_in())
+
+
 def psycopg_missing(tmp: Path) -> None:
     booking(tmp)
     with mock.patch("importlib.util.find_spec", return_value=None):
@@ -311,6 +317,7 @@ CAUSES: dict[str, Cause] = {
     "no-consumers": no_consumers,
     "unknown-consumer": unknown_consumer,
     "topic-recreated/consumer": starts(Committed(600, OTHER_ID)),
+    "topic-recreated/database": topic_recreated,
     "topic-recreated/note": starts(None, notes=note(OTHER_ID)),
     "log-overtaken/consumer": starts(Committed(100, ID)),
     "log-overtaken/fetch": member(KafkaError._AUTO_OFFSET_RESET, fatal=False),

@@ -14,5 +14,13 @@ class PartitionOvertaken(Exception):  # noqa: N818 # the same
     """Another process has claimed the partition: nothing was booked."""
 
 
+class RecordAtFault(Exception):  # noqa: N818 # the same
+    """The error of a record after which the handler has worked for another: so it is no outage."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class RejectedRecord(Exception):  # noqa: N818 # the same
     """A record that is no event. It stands in its lane, so that no position passes it before its dead letter exists."""

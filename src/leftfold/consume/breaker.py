@@ -29,6 +29,7 @@ class Breaker:
         self._failing: set[Hashable] = set()  # lanes that failed since the last success
         self._calls = 0
         self._was_open = False
+        self._is_away = False  # known by another way than by failures of records
         self._last_success = float("-inf")
 
     def succeeded(self, now: float) -> None:
@@ -37,6 +38,7 @@ class Breaker:
             self._failing.clear()
         self._calls = 0
         self.is_open, self._was_open, self._wait_s = False, False, _FIRST_WAIT_S
+        self._is_away = False
 
     def failed(self, lane: Hashable, now: float) -> None:
         self._calls += 1
@@ -52,10 +54,16 @@ class Breaker:
 
     def away(self, now: float) -> None:
         """Open it at once: what the handler needs is known to be away."""
+        self._is_away = True
         if not self.is_open:
             self.is_open, self.next_try = True, now + self._wait_s
         elif self.next_try == _TRYING:
             self._wait_longer(now)
+
+    def back(self) -> None:
+        """Close it, if it was opened by `away`: a failure of another kind shows that it is there again."""
+        if self._is_away:
+            self.is_open = self._is_away = False
 
     def try_one(self) -> None:
         """Note that one record is tried: there is no next try until its outcome is known."""

@@ -577,9 +577,11 @@ class Consuming(GroupEvents):
                 return self._starts.choose(parts, self._member)
             except DatabaseAway as error:
                 self.progress.waiting = True
-                if clock.monotonic() > deadline or self._stop.wait(1.0):
+                if clock.monotonic() > deadline:
                     assert self._rows is not None
                     raise self._rows.away(error) from error
+                if self._stop.wait(1.0):
+                    return {}
 
     def revoked(self, parts: list[LogPartition]) -> None:
         gone = {part: self._parts[part] for part in parts if part in self._parts}
@@ -603,6 +605,7 @@ class Consuming(GroupEvents):
         self._to_commit = [work for work in self._to_commit if work.part.owned]
         if self._slice is not None:
             self._slice.drop_lost()
+        self._retries.partitions_are_gone()
         # A message of this assignment must not be taken in a later one: it would hide the records before it.
         self._not_yet = [m for m in self._not_yet if LogPartition(m.topic(), m.partition()) in self._parts]
         self._count_partitions()

@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from leftfold import clock
@@ -237,6 +238,11 @@ class Lanes:
         with self._lock:
             queues = [self._ready, *self._probes, *(hand.works for hand in self._hands), *self._lanes.values()]
             return any(wanted(work) for queue in queues for work in queue or ())
+
+    def behind(self, lane: Hashable, most: int) -> list[Work]:
+        """Return the first records that wait in a lane, without taking them."""
+        with self._lock:
+            return list(islice(self._lanes.get(lane) or (), most))
 
     def halt(self, halted: bool) -> None:
         """Hand nothing over until it is called again with False."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from leftfold import clock
-from leftfold.consume.booking import DatabaseAway, PartitionOvertaken, RejectedRecord
+from leftfold.consume.booking import DatabaseAway, PartitionOvertaken, RecordAtFault, RejectedRecord
 from leftfold.consume.breaker import Breaker, Budget
 from leftfold.consume.lanes import Lanes, Work
 from leftfold.consume.progress import ConsumerProgress
@@ -90,12 +90,14 @@ class Retries:
             self._forget(works)
             self._breaker.next_try = min(self._breaker.next_try, now)  # it may have been the one that was tried
             return
+        if isinstance(error, NotNow | Unprocessable):  # if it was the one that was tried, it has told nothing
+            self._breaker.next_try = min(self._breaker.next_try, now + 1.0)
         if isinstance(error, NotNow):
             self._hold(works, now + error.after_s)
             return
-        if isinstance(error, DatabaseAway | PartitionOvertaken | RejectedRecord):
-            self._not_booked(works, error, now)
+        if self._rows is not None and self._is_no_failure(first, error, now):
             return
+        error = error.error if isinstance(error, RecordAtFault) else error
         if not isinstance(error, Unprocessable):  # that is about the record, not about what the handler calls
             self._breaker.failed(first.lane, now)
             self._halt_or_go_on()
@@ -115,23 +117,28 @@ class Retries:
         else:
             self._give_up(works, error)
 
-    def _not_booked(
-        self, works: list[Work], error: DatabaseAway | PartitionOvertaken | RejectedRecord, now: float
-    ) -> None:
-        """Decide about records that were not booked, through no fault of the handler."""
+    def _is_no_failure(self, work: Work, error: BaseException, now: float) -> bool:
+        """Decide about a record that was not booked, and whose handler has not failed. Returns False if it has."""
         match error:
             case DatabaseAway():
                 self._breaker.away(now)
                 self._halt_or_go_on()
-                self._hold(works, now)
-            case RejectedRecord():
-                self.give_up(works[0], "rejected", str(error))
+                self._hold([work], now)
             case PartitionOvertaken():  # another process has claimed it: the group is about to take it away
-                works[0].failing_since = works[0].failing_since or now
-                if now - works[0].failing_since > _OVERTAKEN_S:
+                work.failing_since = work.failing_since or now
+                if now - work.failing_since > _OVERTAKEN_S:
                     assert self._rows is not None
-                    raise self._rows.overtaken(works[0].part)
-                self._hold(works, now + 1.0)
+                    raise self._rows.overtaken(work.part)
+                self._hold([work], now + 1.0)
+            case RejectedRecord():
+                self.give_up(work, "rejected", str(error))
+            case _:
+                self._breaker.back()
+                if isinstance(error, RecordAtFault):
+                    self._breaker.succeeded(now)
+                self._halt_or_go_on()
+                return False
+        return True
 
     def _give_up(self, works: list[Work], error: BaseException) -> None:
         reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
@@ -162,6 +169,11 @@ class Retries:
                 "declare a larger lf.MostDead",
             )
         self._bury(work, outcome, reason)
+
+    def partitions_are_gone(self) -> None:
+        """Try another record in an outage: the one that was tried may be gone, and will not tell."""
+        if self._breaker.is_open:
+            self._breaker.next_try = min(self._breaker.next_try, clock.monotonic())
 
     def _hold(self, works: list[Work], due: float) -> None:
         self._holds += 1

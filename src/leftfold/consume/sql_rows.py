@@ -190,8 +190,8 @@ class SqlRows:
     def pass_over(self, part: Settled) -> None:
         """Move the position of a partition past settled records that left nothing to book."""
         target = part.low
-        self._ask(lambda c: c.execute(_MOVE, self._values(_key(part), target)))
-        part.booked = target
+        if self._ask(lambda c: one(c, _MOVE, self._values(_key(part), target))) is not None:
+            part.booked = target
 
     def free(self, key: Key) -> None:
         """End the session that holds a row, if there is one. Its transaction is rolled back."""

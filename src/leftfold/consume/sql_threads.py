@@ -9,6 +9,9 @@ A slice is one transaction:
 There is no savepoint for each record, which would cost two round trips. If a record fails, all is rolled back, and the
 records before it are booked once more without it. If the outcome of a commit is unknown, the position tells it at the
 next lock.
+
+A record that fails holds its partition, and no other of it is handled that would show whether the fault is its own. So
+the handler is called for the records behind it, in a transaction that is rolled back.
 """
 
 from __future__ import annotations
@@ -21,17 +24,18 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from leftfold import clock
-from leftfold.consume.booking import DatabaseAway, PartitionOvertaken, RejectedRecord
+from leftfold.consume.booking import DatabaseAway, PartitionOvertaken, RecordAtFault, RejectedRecord
 from leftfold.consume.lanes import Hand, Lanes, Work
 from leftfold.consume.sql_rows import Connection, SqlRows, first_line, is_away, is_once_more
 from leftfold.consume.workers import Threads
-from leftfold.declare.record import NotNow
+from leftfold.declare.record import NotNow, Unprocessable
 from leftfold.errors import LeftfoldError
 
 Book = Callable[[Work, Connection], Any]  # calls the handler for one record
 # A slice ends after this time, so that a stop need not wait for many slow calls, and the row is free again.
 _LONGEST_S = 1.0
 _AGAIN = "100ms"
+_WITNESSES = 3  # how many records behind one that fails are tried
 
 
 class StatementFailed(Exception):  # noqa: N818 # it is shown as the reason of a dead letter
@@ -57,7 +61,7 @@ class SqlThreads(Threads):
         super().__init__(lanes, lambda _: None, number=number, batches=False, name=name)
 
     def _handle_each(self, hand: Hand) -> None:
-        session = _Session(self._rows, self._book, self._called)
+        session = _Session(self._rows, self._book, self._called, self._lanes)
         while self._lanes.take(hand, 1.0):
             self._lanes.finish(hand, session.book(hand))
         session.close()
@@ -80,7 +84,8 @@ class SqlThreads(Threads):
 class _Session:
     """One worker's connection."""
 
-    def __init__(self, rows: SqlRows, book: Book, called: dict[Hand, int]) -> None:
+    def __init__(self, rows: SqlRows, book: Book, called: dict[Hand, int], lanes: Lanes) -> None:
+        self._lanes = lanes
         self._rows = rows
         self._book = book
         self._called = called
@@ -91,13 +96,14 @@ class _Session:
         works, part = hand.works, hand.works[0].part
         end = next((i for i, work in enumerate(works) if isinstance(work.event, RejectedRecord)), len(works))
         error: BaseException | None = works[end].event if end < len(works) else None
+        failed = False
         while end:
             try:
                 booked = self._transaction(hand, works[:end])
-            except _RecordFailed as failed:
-                end, error = failed.at, failed.error
+            except _RecordFailed as raised:
+                end, error, failed = raised.at, raised.error, True
             except (DatabaseAway, PartitionOvertaken, NotNow, LeftfoldError) as raised:
-                end, error = 0, raised
+                end, error, failed = 0, raised, False
             else:
                 break
         else:
@@ -106,7 +112,30 @@ class _Session:
             hand.at = len(works)  # they are of no interest any more, booked or not
             return None
         hand.at = booked
-        return error if booked == end else None
+        if booked < end or error is None:
+            return None
+        if not failed or isinstance(error, NotNow | Unprocessable):
+            return error
+        # Those before it were booked after it had failed.
+        at_fault = end > 0 or self._works_for_another(hand, works)
+        return RecordAtFault(error) if at_fault else error
+
+    def _works_for_another(self, hand: Hand, works: list[Work]) -> bool:
+        """Return whether the handler works for a record behind the first one. What it books is rolled back."""
+        behind = works[1 : _WITNESSES + 1] or self._lanes.behind(works[0].lane, _WITNESSES)
+        for work in (one for one in behind if not isinstance(one.event, RejectedRecord)):
+            try:
+                connection = self._connected()
+                connection.execute("begin")
+                position, _ = self._rows.lock(connection, work.part)
+                if position <= work.offset and self._call_for(hand, [work], position, connection):
+                    return True
+            except Exception:  # noqa: BLE001 # it is no witness, whatever it raises; its own turn will tell
+                continue
+            finally:
+                if self._connection is not None:
+                    self._roll_back(self._connection)
+        return False
 
     def _transaction(self, hand: Hand, works: list[Work]) -> int:
         """Book records in one transaction. Returns how many were booked: fewer than all if it takes too long."""
@@ -115,10 +144,7 @@ class _Session:
         try:
             connection.execute("begin")
             position, transaction = self._rows.lock(connection, part)
-            try:
-                booked = self._call_for(hand, works, position, connection)
-            finally:
-                self._called.pop(hand, None)
+            booked = self._call_for(hand, works, position, connection)
             target = works[booked - 1].offset + 1 if booked else position
             if target > position:
                 self._rows.move_with(connection, part, target, transaction)
@@ -161,6 +187,8 @@ class _Session:
                 if connection.pgconn.transaction_status == TransactionStatus.INTRANS:
                     continue
                 error = self._ended_transaction(connection)
+            finally:
+                self._called.pop(hand, None)
             if is_away(error, connection):
                 raise DatabaseAway(first_line(error)) from error
             if is_once_more(error):

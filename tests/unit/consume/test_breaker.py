@@ -43,6 +43,9 @@ def test_a_database_that_is_away_opens_it_at_once() -> None:
     breaker.try_one()
     breaker.away(6.0)
     assert breaker.next_try == 6 + 2
+    breaker.back()
+    assert not breaker.is_open, "it answered, with a failure of the record"
+    breaker.away(7.0)
     breaker.succeeded(8.0)
     assert not breaker.is_open
 

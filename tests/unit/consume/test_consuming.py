@@ -1,0 +1,68 @@
+"""Decisions of a consumer that no broker is needed for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+import leftfold as lf
+from leftfold import clock
+from leftfold.consume.booking import DatabaseAway
+from leftfold.consume.consuming import Consuming
+from leftfold.consume.lanes import Hand, Work
+from leftfold.consume.settled import Committed, Settled
+from tests.golden.causes_consumers import ID, PART, StandInMessage, consuming
+
+
+@pytest.fixture
+def trying(tmp_path: Path) -> tuple[Consuming, Hand]:
+    """A consumer whose database was away, and a worker that tries the one record that there is."""
+    running = consuming(tmp_path, "")
+    running._rows = running._retries._rows = cast(Any, object())
+    part = Settled("clicks", ID, 0, Committed(500))
+    running._parts[PART] = part
+    part.take(500, 0)
+    message = StandInMessage(
+        topic=lambda: "clicks", key=lambda: b"u1", value=lambda: b"", headers=lambda: [], timestamp=lambda: (2, 0)
+    )
+    running._lanes.put([Work(part, 500, "u1", None, "accepted", message)])
+    hand = Hand()
+    assert running._lanes.take(hand, 1.0, wait=False)
+    running._lanes.finish(hand, DatabaseAway("it is away"))
+    running._collect()
+    assert running._retries._breaker.is_open
+    assert running._retries._breaker.next_try > clock.monotonic()
+    running._retries._breaker.next_try = clock.monotonic()
+    running._retries.hand_over_due()
+    assert running._lanes.take(hand, 1.0, wait=False), "it is tried"
+    return running, hand
+
+
+def test_a_try_whose_partition_is_lost_is_followed_by_another(trying: tuple[Consuming, Hand]) -> None:
+    running, hand = trying
+    running.lost([PART])
+    hand.at = 1
+    running._lanes.finish(hand)
+    running._collect()
+    running._retries.hand_over_due()
+    assert not running._retries._breaker.is_open, "nothing is left that could be tried: the next record is let through"
+
+
+@pytest.mark.parametrize("error", [lf.NotNow("1m"), lf.Unprocessable("never")])
+def test_a_try_that_tells_nothing_is_followed_by_another(trying: tuple[Consuming, Hand], error: Exception) -> None:
+    running, hand = trying
+    running._rows = running._retries._rows = None  # an outage that was found by failures
+    running._lanes.finish(hand, error)
+    running._collect()
+    assert running._retries._breaker.next_try <= clock.monotonic() + 1.0
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), lf.Unprocessable("never")])
+def test_a_database_that_answers_is_not_away(trying: tuple[Consuming, Hand], error: Exception) -> None:
+    """The one record that there is cannot be handled. It must not keep all others from being tried."""
+    running, hand = trying
+    running._lanes.finish(hand, error)
+    running._collect()
+    assert not running._retries._breaker.is_open
