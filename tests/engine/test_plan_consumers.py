@@ -28,7 +28,10 @@ STREAMS = (
     consumers.ORDERS.replace("partitions=6", "partitions=1")
     + """
 
-@lf.consumer(orders, start="beginning")
+more = lf.Topic("more", Order, key=Order.customer, time=Order.at, partitions=1)
+
+
+@lf.consumer((orders, more), start="beginning")
 def picky(order: Order) -> None:
     if order.number % 10 == 0 and order.number < 30:
         raise lf.Unprocessable("a round number")
@@ -95,10 +98,12 @@ def test_only_the_first_dead_letters_are_read(app: leftfold.App, monkeypatch: py
 
 
 def test_a_member_too_many(app: leftfold.App) -> None:
+    """Two topics of one partition have work for one member: it gets the same partition of both."""
     with members(app, 2):
         projects.await_true(lambda: "consumers-beyond-partitions" in told(app), timeout=60, what="an idle member")
         what = told(app)["consumers-beyond-partitions"]
-    assert what == f"has 2 members, and {app.profile.topic_name('orders')} has 1 partition: 1 member is idle"
+    orders, more = (app.profile.topic_name(name) for name in ("orders", "more"))
+    assert what == f"has 2 members for 1 partition of the largest of {orders}, {more}; 1 member is idle"
 
 
 def test_a_group_of_somebody_else(app: leftfold.App, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +113,8 @@ def test_a_group_of_somebody_else(app: leftfold.App, monkeypatch: pytest.MonkeyP
     client.close()
     assert told(app) == {"group-not-declared": f"1 group that this project does not declare reads it: {group}"}
     monkeypatch.chdir(app.root)
-    done = CliRunner().invoke(cli, ["plan", "--json", "--rate", "orders=500", "--handler", "picky=5ms"])
+    load = ("--rate", "orders=500", "--rate", "more=5", "--handler", "picky=5ms")
+    done = CliRunner().invoke(cli, ["plan", "--json", *load])
     read = json.loads(done.stdout)
     assert ("note", "group-not-declared") in {(h["level"], h["code"]) for h in read["hazards"]}
     (consumer,) = read["consumers"]

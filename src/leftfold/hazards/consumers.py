@@ -40,12 +40,13 @@ def _beyond_partitions(facts: Facts) -> Iterator[Hazard]:
         useful = useful_members([topic.partitions if found is None else found.partitions for topic, found in topics])
         if group is None or group.state != "STABLE" or group.members <= useful:
             continue
-        names = ", ".join(facts.name(topic) for topic in consumer.topics)
+        names = [facts.name(topic) for topic in consumer.topics]
+        largest = names[0] if len(names) == 1 else f"the largest of {listed(names)}"
         yield Hazard(
             "consumers-beyond-partitions",
             "warning",
             f"consumer {consumer.name}",
-            f"has {counted(group.members, 'member')}, and {names} has {counted(useful, 'partition')}: "
+            f"has {counted(group.members, 'member')} for {counted(useful, 'partition')} of {largest}; "
             f"{counted(group.idle, 'member is idle', 'members are idle')}",
             "A partition is read by one member of a group. Idle members make nothing faster; each only takes over when "
             "another one dies.",

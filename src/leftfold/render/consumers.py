@@ -58,10 +58,11 @@ def _replicas(consumer: Consumer[..., Any], asked: int | None) -> int:
     if asked is None:
         return min(_REPLICAS, most)
     if asked > most:
-        topics = ", ".join(topic.name for topic in consumer.topics)
+        names = [topic.name for topic in consumer.topics]
+        largest = names[0] if len(names) == 1 else f"the largest of {', '.join(names)}"
         raise ProjectError(
             "replicas-beyond-partitions",
-            f"consumer {consumer.name} is to have {asked} replicas, and {topics} has {most} partitions",
+            f"consumer {consumer.name} is to have {asked} replicas, and {largest} has {most} partitions",
             why="a partition is read by one member of a group: the others would run and be idle",
             fix=f"give --replicas {consumer.name}={most} at most; a larger parallel= lets each handle more at once",
             source=consumer.source,
