@@ -42,8 +42,9 @@ def test_brokers_do_what_the_model_allows(cluster: Cluster, capsys: pytest.Captu
                     except NotAllowed as verdict:
                         refused.append((one.document, at, str(verdict)))
                         break
-    if CORPUS:
-        Path(CORPUS).write_text("[\n" + ",\n".join(json.dumps(d, separators=(",", ":")) for d in documents) + "\n]\n")
-    with capsys.disabled():
-        print(f"\nseed {SEED}: {len(documents)} histories, {len(refused)} not allowed; {dict(counts)}")
+        if CORPUS:
+            text = ",\n".join(json.dumps(document, separators=(",", ":")) for document in documents)
+            Path(CORPUS).write_text(f"[\n{text}\n]\n")
+        with capsys.disabled():
+            print(f"\nseed {SEED}: {len(documents)} histories, {len(refused)} not allowed; {dict(counts)}", end="")
     assert refused == [], f"seed {SEED}: {len(refused)} of {len(documents)}, the first: {refused[0]}"

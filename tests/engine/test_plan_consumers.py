@@ -13,11 +13,17 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from click.testing import CliRunner
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # its stubs forget to re-export these
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
 
 import leftfold
 from leftfold.cli.main import cli
 from leftfold.kafka.consumer_log import PAUSED, ConsumerLog
 from leftfold.observe import consumers as observing
+from leftfold.settings import group_id
 from tests.engine import consumers, projects
 from tests.engine.conftest import Cluster
 
@@ -120,3 +126,17 @@ def test_a_group_of_somebody_else(app: leftfold.App, monkeypatch: pytest.MonkeyP
     (consumer,) = read["consumers"]
     assert (consumer["delivery"], consumer["members"]) == ("at_least_once", 1)
     assert [c["name"] for c in read["sizing"]["consumers"]] == ["picky"]
+
+
+def test_the_session_of_a_group(app: leftfold.App) -> None:
+    """The local brokers have 6 s. A group may have its own, which is then in force."""
+    assert app.observe(sample=True).consumers["picky"].session_ms == 6_000
+    group = group_id(app.profile.namespace, "picky")
+    longer = ConfigEntry("consumer.session.timeout.ms", "45000", incremental_operation=AlterConfigOpType.SET)
+    wanted = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=[longer])
+    admin = app.log[0]
+    admin.each(admin.client.incremental_alter_configs([wanted]))
+    projects.await_true(
+        lambda: app.observe(sample=True).consumers["picky"].session_ms == 45_000, timeout=30, what="the setting"
+    )
+    assert "failover-slow" in {hazard.code for hazard in app.plan(app.observe(sample=True)).hazards}

@@ -57,18 +57,20 @@ def _beyond_partitions(facts: Facts) -> Iterator[Hazard]:
 
 
 def _failover(facts: Facts) -> Iterator[Hazard]:
-    sessions = [
-        number(broker.configs, "group.consumer.session.timeout.ms") for broker in facts.observed.cluster.brokers
-    ]
-    session = max((one for one in sessions if one is not None), default=0)
-    if not facts.catalog.consumers or session <= _SESSION_MS:
+    """Judge the session of each group. Where it is not known, it is taken to be that of the brokers."""
+    setting, brokers = "group.consumer.session.timeout.ms", facts.observed.cluster.brokers
+    usual = max((ms for broker in brokers if (ms := number(broker.configs, setting)) is not None), default=0)
+    observed = facts.observed.consumers
+    sessions = {name: observed[name].session_ms if name in observed else None for name in facts.catalog.consumers}
+    slow = {name: ms for name, of in sessions.items() if (ms := usual if of is None else of) > _SESSION_MS}
+    if not slow:
         return
     yield Hazard(
         "failover-slow",
         "warning",
         "cluster",
-        f"a member of a consumer group that dies is noticed after {spoken(session * 1_000)} "
-        f"(group.consumer.session.timeout.ms); declared are {listed(list(facts.catalog.consumers))}",
+        f"a member that dies is noticed after {spoken(max(slow.values()) * 1_000)} ({setting}): of "
+        f"{listed(list(slow))}",
         "Nobody reads the partitions of a process that died until its session ends. A process that is stopped leaves "
         "its group at once.",
         f"set group.consumer.min.session.timeout.ms={_SESSION_MS} and "

@@ -117,6 +117,12 @@ class Admin:
                 wanted = [n for n in wanted if n in existing]
         return {}
 
+    def session_timeouts(self, groups: list[str]) -> dict[str, int]:
+        """Return the session timeout in force for members of each group, ms: its own, else that of the brokers."""
+        name = "consumer.session.timeout.ms"
+        configs = self.configs(ConfigResource.Type.GROUP, groups)
+        return {group: int(entries[name].value) for group, entries in configs.items() if name in entries}
+
     def end_offsets(self, topic: str, partitions: int) -> dict[int, int]:
         """Return the end offset of each partition: the offset after its last replicated record.
 

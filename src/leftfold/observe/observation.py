@@ -60,6 +60,7 @@ class ObservedConsumer:
     paused_at: int | None = None  # µs; None if it is not paused
     dead: tuple[int, ...] = ()  # when each open dead letter was written, µs
     is_whole: bool = True  # False if its dead letters are more than were read: some of those read may be removed
+    session_ms: int | None = None  # the session timeout of its group; None if brokers do not tell it
 
 
 @dataclass(frozen=True)

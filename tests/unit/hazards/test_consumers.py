@@ -128,14 +128,22 @@ def test_a_session_that_lasts_long() -> None:
     known = facts(notify(), group_consumer_session_timeout_ms=45_000)
     (found,) = [hazard for rule in RULES for hazard in rule(known)]
     assert str(found) == (
-        "· warning[failover-slow] cluster: a member of a consumer group that dies is noticed after 45s "
-        "(group.consumer.session.timeout.ms); declared are notify\n"
+        "· warning[failover-slow] cluster: a member that dies is noticed after 45s "
+        "(group.consumer.session.timeout.ms): of notify\n"
         "    why: Nobody reads the partitions of a process that died until its session ends. A process that is stopped "
         "leaves its group at once.\n"
         "    fix: set group.consumer.min.session.timeout.ms=15000 and group.consumer.session.timeout.ms=15000 on every "
         "broker; the first allows the second"
     )
     assert codes(RULES, facts(pays(), group_consumer_session_timeout_ms=45_000)) == []  # nobody has a session
+
+
+@pytest.mark.parametrize(
+    ("own", "usual", "slow"), [(10_000, 45_000, False), (45_000, 6_000, True), (None, 45_000, True)]
+)
+def test_the_session_of_a_group_counts_before_that_of_the_brokers(own: int | None, usual: int, slow: bool) -> None:
+    known = noted(facts(notify(), group_consumer_session_timeout_ms=usual), notify=ObservedConsumer(session_ms=own))
+    assert codes(RULES, known) == (["failover-slow"] if slow else [])
 
 
 # Deliveries ---------------------------------------------------------------------------------------------------------

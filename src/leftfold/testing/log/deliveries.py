@@ -190,9 +190,8 @@ class Process:
         return _Reading(committed.offset, committed.offset, committed.beyond)
 
     def _not_there(self, part: Part, offset: int, start: int, end: int) -> LogError:
-        code = "log-overtaken" if offset < start else "position-beyond-log"
         return LogError(
-            code,
+            "log-overtaken" if offset < start else "position-beyond-log",
             f"{part[0]}/{part[1]} holds offsets {start:,} to {end:,}, and the position of {self._consumer.name} is "
             f"{offset:,}",
             why="retention deleted records that were not handled"
