@@ -1,4 +1,7 @@
-"""Usage: python -m bench NAME [--json] [--pairs N]. Starts its own engines, measures, prints the result, ends them."""
+"""Usage: python -m bench NAME [--json] [--pairs N]. Starts its own engines, measures, prints the result, ends them.
+
+`peers` also takes --records and --kills.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,10 @@ import argparse
 import json
 import signal
 import sys
+from collections.abc import Mapping
 
-from bench import consumer, online, producer, read, rebuild, replay, scans, training, view
+from bench import consumer, online, peers, producer, read, rebuild, replay, scans, training, view
+from bench.pairs import Case
 
 BENCHES = {
     "producer": producer.measure,
@@ -24,12 +29,18 @@ BENCHES = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench")
-    parser.add_argument("bench", choices=BENCHES)
+    parser.add_argument("bench", choices=[*BENCHES, "peers"])
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     parser.add_argument("--pairs", type=int, default=5, help="pairs per case (default 5)")
+    parser.add_argument("--records", type=int, default=200_000, help="peers: records of the topic (default 200,000)")
+    parser.add_argument("--kills", type=int, default=20, help="peers: kills of each process (default 20)")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the engines are stopped too
-    cases = BENCHES[arguments.bench](arguments.pairs)
+    cases: Mapping[str, Case | peers.Measured]
+    if arguments.bench == "peers":
+        cases = peers.measure(arguments.pairs, records=arguments.records, kills=arguments.kills)
+    else:
+        cases = BENCHES[arguments.bench](arguments.pairs)
     if arguments.json:
         print(json.dumps({"bench": arguments.bench, "cases": {name: case.as_json() for name, case in cases.items()}}))
     else:
