@@ -196,6 +196,7 @@ class Consuming(GroupEvents):
                     self._turn()
                 self._drain(lambda _: True)
                 self._write_slice()
+                self._measure()
             except LeftfoldError as error:
                 self.progress.error = error
                 raise
