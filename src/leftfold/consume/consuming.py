@@ -266,7 +266,7 @@ class Consuming(GroupEvents):
 
     def _room(self) -> int:
         """Return how many records may be taken now."""
-        if self._paused or self._retries.is_outage or self._to_commit or self._not_yet or self._slice is not None:
+        if self._paused or self._to_commit or self._not_yet or self._slice is not None:
             return 0
         if any(part.next - part.committed > _WIDEST for part in self._parts.values()) and not self._at_most_once:
             return 0

@@ -211,6 +211,15 @@ class Lanes:
                 self._make_ready(works[0].lane)
             self._notify()
 
+    def probe(self) -> bool:
+        """Hand over the next record although all are halted. Returns False if there is none."""
+        with self._lock:
+            if not self._ready:
+                return False
+            self._probes.append([self._ready.popleft()])
+            self._notify()
+            return True
+
     def let_go(self, works: list[Work]) -> None:
         """Free the lane of failed records that are settled in another way."""
         with self._lock:

@@ -53,6 +53,7 @@ class Retries:
         self._breaker, self._budget = Breaker(), Budget(consumer.most_dead)
         self._held: list[tuple[float, int, list[Work]]] = []  # by the time at which they are handed over again
         self._holds = 0
+        self._try_new = False  # whether the last record that was tried in an outage had not failed before
         self._paused = False
 
     @property
@@ -196,7 +197,14 @@ class Retries:
                 self._forget(works)
 
     def _try_one(self) -> None:
-        """Hand over one record during an outage: its outcome shows whether the handler works again."""
+        """Hand over one record during an outage: its outcome shows whether the handler works again.
+
+        It is by turns one that has failed and one that has not: all that failed may be bad, and the handler well.
+        """
+        self._try_new = not self._try_new
+        if self._try_new and self._lanes.probe():
+            self._breaker.try_one()
+            return
         while self._held:
             works = heapq.heappop(self._held)[2]
             if works[0].part.owned:
