@@ -313,15 +313,19 @@ def _kill(app: leftfold.App, python: Path, result: Measured, kills: int) -> None
     for number in range(kills):
         running = Running(app, python, result, group, measured=False)
         share = (number + chance.uniform(0.2, 1)) / (kills + 1)
-        reached = running.await_bytes(max(running.written() + LINE, round(share * result.records) * LINE))
-        running.kill()
+        try:
+            reached = running.await_bytes(max(running.written() + LINE, round(share * result.records) * LINE))
+        finally:
+            running.kill()
         if not reached:
             result.errors.append(f"stopped reading after {number} kills: {running.explain()}")
             return
         result.kills += 1
     running = Running(app, python, result, group, measured=False)
-    _await_end(app, running, result, before)
-    running.kill()
+    try:
+        _await_end(app, running, result, before)
+    finally:
+        running.kill()
     handled = _copied(app, side) - before if side.copies else _noted(running.notes)
     running.notes.unlink()
     result.lost = result.records - len(handled)
