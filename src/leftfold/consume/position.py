@@ -79,7 +79,7 @@ class ConsumerPosition:
         """Return the positions of those partitions that have one. In a database nothing is settled beyond them."""
         admin = self._clients.admin
         if self._rows is None:
-            return group_offsets(self._clients.kafka, admin, self._names.group, parts)
+            return group_offsets(self._clients.kafka, self._names.group, parts)
         ids = admin.topic_ids({part.topic for part in parts})
         with self._rows.opened():
             return {part: Position(at, "") for part, at in self._rows.read(parts, ids).items()}

@@ -8,10 +8,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicCollection, TopicPartition
+from confluent_kafka import TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # its stubs forget to re-export these
     ConfigResource,
     ConfigSource,
@@ -22,6 +23,7 @@ from leftfold import clock
 from leftfold.errors import LogError
 from leftfold.fold.durations import SECOND
 from leftfold.kafka.admin import EARLIEST, LATEST, Admin, passes
+from leftfold.kafka.group_offsets import GroupOffsets
 from leftfold.kafka.log_reader import LogReader
 from leftfold.kafka.observed import (
     ObservedBroker,
@@ -56,7 +58,7 @@ def observe_cluster(admin: Admin, kafka: Kafka, names: Iterable[str] | None = No
         ObservedBroker(node.id, node.rack, _values(configs[node.id]), dirs.disks.get(node.id, ()))
         for node in sorted(described.nodes, key=lambda node: int(node.id))
     )
-    groups = _groups(admin, topics)
+    groups = _groups(admin, kafka, topics)
     return ObservedCluster(str(described.cluster_id), clock.now_us(), brokers, topics, groups)
 
 
@@ -97,7 +99,7 @@ def watch_groups(admin: Admin, kafka: Kafka, seen: ObservedCluster) -> ObservedC
     time.sleep(min(max(0.0, WATCHED_S - passed), WATCHED_S))  # bounded: the clock may have been set meanwhile
     watched_s = max(WATCHED_S, (clock.now_us() - seen.seen_at) // SECOND)
     suspects: dict[str, dict[str, list[int]]] = {name: {} for name in behind}
-    for name, (description, positions) in _looked_at(admin, sorted(behind)).items():
+    for name, (description, positions) in _looked_at(admin, kafka, sorted(behind)).items():
         if not _settled(description.state.name, len(description.members)):
             continue
         before = seen.groups[name].positions
@@ -216,7 +218,7 @@ def _values(entries: dict[str, Any]) -> dict[str, str]:
     return {name: str(entry.value) for name, entry in entries.items() if entry.value is not None}
 
 
-def _groups(admin: Admin, topics: dict[str, ObservedTopic]) -> dict[str, ObservedGroup]:
+def _groups(admin: Admin, kafka: Kafka, topics: dict[str, ObservedTopic]) -> dict[str, ObservedGroup]:
     """Return the groups that have a position in one of the topics, or a member that reads one."""
     deadline = clock.monotonic() + _COORDINATED_S
     listed = admin.answer(admin.client.list_consumer_groups())
@@ -230,7 +232,7 @@ def _groups(admin: Admin, topics: dict[str, ObservedTopic]) -> dict[str, Observe
     if not names:
         return {}
     groups = {}
-    for name, (group, everywhere) in _looked_at(admin, names).items():
+    for name, (group, everywhere) in _looked_at(admin, kafka, names).items():
         positions = {topic: places for topic, places in everywhere.items() if topic in topics}
         owners: Counter[str] = Counter()
         for member in group.members:
@@ -241,22 +243,22 @@ def _groups(admin: Admin, topics: dict[str, ObservedTopic]) -> dict[str, Observe
     return groups
 
 
-def _looked_at(admin: Admin, names: list[str]) -> dict[str, tuple[Any, dict[str, dict[int, int]]]]:
+def _looked_at(admin: Admin, kafka: Kafka, names: list[str]) -> dict[str, tuple[Any, dict[str, dict[int, int]]]]:
     """Return each group's description and its positions; without groups that no coordinator answers for."""
-
-    def positions_of(groups: list[str]) -> dict[str, Any]:
-        # The library takes one group per call; the answers arrive in parallel.
-        return {n: admin.client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(n)])[n] for n in groups}
-
-    described = _asked_again(admin, names, admin.client.describe_consumer_groups, _COORDINATED_S)
-    offsets = _asked_again(admin, list(described), positions_of, _COORDINATED_S)
     by_group: dict[str, tuple[Any, dict[str, dict[int, int]]]] = {}
-    for name, committed in offsets.items():
-        positions: dict[str, dict[int, int]] = {}
-        for place in committed.topic_partitions:
-            if place.offset >= 0:
-                positions.setdefault(place.topic, {})[place.partition] = place.offset
-        by_group[name] = (described[name], positions)
+    described = _asked_again(admin, names, admin.client.describe_consumer_groups, _COORDINATED_S)
+    with closing(GroupOffsets(kafka)) as offsets:
+        for name, description in described.items():
+            try:
+                committed = offsets.of(name)
+            except LogError as error:
+                if error.code != "kafka-denied" and not error.retriable:
+                    raise
+                continue
+            positions: dict[str, dict[int, int]] = {}
+            for part, at in committed.items():
+                positions.setdefault(part.topic, {})[part.partition] = at.offset
+            by_group[name] = (description, positions)
     return by_group
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 from confluent_kafka import KafkaError
@@ -12,6 +13,7 @@ from confluent_kafka import KafkaError
 from leftfold.errors import LogError
 from leftfold.fold.durations import SECOND
 from leftfold.kafka import observe as module
+from leftfold.kafka.group import LogPartition, Position
 from leftfold.kafka.log_reader import Logged
 from leftfold.kafka.observe import watch_groups
 from leftfold.kafka.observed import ObservedCluster, ObservedGroup
@@ -30,7 +32,6 @@ class Later:
         self.groups = groups
         self.client = SimpleNamespace(
             describe_consumer_groups=lambda names: {name: self._described(name) for name in names},
-            list_consumer_group_offsets=lambda asked: {asked[0].group_id: self._offsets(asked[0].group_id)},
         )
 
     def answer(self, answer: Any) -> Any:
@@ -40,14 +41,12 @@ class Later:
         state, members, _ = self.groups[name]
         return SimpleNamespace(state=SimpleNamespace(name=state), members=[None] * members)
 
-    def _offsets(self, name: str) -> Any:
+    def of(self, name: str) -> dict[LogPartition, Position]:
         _, _, positions = self.groups[name]
-        places = [
-            SimpleNamespace(topic=topic, partition=p, offset=at)
-            for topic, offsets in positions.items()
-            for p, at in offsets.items()
-        ]
-        return SimpleNamespace(topic_partitions=places)
+        return {LogPartition(t, p): Position(at, "") for t, offsets in positions.items() for p, at in offsets.items()}
+
+    def close(self) -> None:
+        pass
 
 
 class Reader:
@@ -105,7 +104,8 @@ def group(name: str, positions: dict[str, dict[int, int]], **more: Any) -> Obser
 
 
 def watched(later: Any, *groups: ObservedGroup) -> ObservedCluster:
-    return watch_groups(later, KAFKA, clusters.seen_cluster(CLICKS, groups=groups))
+    with mock.patch.object(module, "GroupOffsets", return_value=later):
+        return watch_groups(later, KAFKA, clusters.seen_cluster(CLICKS, groups=groups))
 
 
 def test_where_a_group_did_not_move_is_kept_with_the_first_record_that_waits(clock: Clock) -> None:
@@ -212,5 +212,5 @@ def test_a_broker_that_refuses_to_list_groups_is_not_asked_again() -> None:
         return SimpleNamespace(valid=[], errors=next(answers))
 
     admin: Any = SimpleNamespace(answer=lambda answer: answer, client=SimpleNamespace(list_consumer_groups=listed))
-    assert module._groups(admin, {}) == {}
+    assert module._groups(admin, KAFKA, {}) == {}
     assert next(answers, None) is None
