@@ -366,8 +366,9 @@ class App:
         """The dead letters of a consumer: list them, re-drive them, drop them."""
         from leftfold.kafka.dead_letters import DeadLetters
 
-        names = self._consumer_names(self.catalog.consumer(consumer))
-        return DeadLetters(consumer, names.dead, names.again, self.kafka, self.log[0])
+        declared = self.catalog.consumer(consumer)
+        names, parks = self._consumer_names(declared), declared.failure == "park"
+        return DeadLetters(consumer, names.dead, names.again, self.kafka, self.log[0], parks=parks)
 
     def position(self, consumer: str) -> ConsumerPosition:
         """The position of a consumer's group, beside the log: show it, or set it while the consumer does not run."""

@@ -121,11 +121,11 @@ class Group:
         self._shorten_sessions()
 
     def _shorten_sessions(self) -> None:
-        """Set the session of this group to a second, so that the partitions of a dead member move soon."""
+        """Set the session of this group to 3 s, so that the partitions of a dead member move soon."""
         (group,) = {leftfold.settings.group_id(self.app.profile.namespace, "effect")}
         entries = [
             ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-            for name, value in (("consumer.session.timeout.ms", "1000"), ("consumer.heartbeat.interval.ms", "300"))
+            for name, value in (("consumer.session.timeout.ms", "3000"), ("consumer.heartbeat.interval.ms", "500"))
         ]
         resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=entries)
         self.app.log[0].each(self.app.log[0].client.incremental_alter_configs([resource]))

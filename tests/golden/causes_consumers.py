@@ -288,6 +288,7 @@ CAUSES: dict[str, Cause] = {
     "consumer-option": consumer("parallel=0"),
     "consumer-option/order": consumer('batch=lf.Batch(10), order="key"'),
     "consumer-option/failure": consumer('failure="ignore"'),
+    "consumer-park": consumer('failure="park", order="none"'),
     "consumer-to": consumer("to=clicks"),
     "sql-url": consumer(f'delivery="exactly_once", into=lf.Sql("{LEDGER}")'),
     "consumer-into": declares(BOOK.replace("def book", "async def book")),

@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from leftfold import clock
 from leftfold.consume.booking import SLICE, DatabaseAway, RejectedRecord
 from leftfold.consume.clients import ConsumerNames, LogClients
 from leftfold.consume.lanes import BatchLanes, Lanes, Work
+from leftfold.consume.parking import Parking
 from leftfold.consume.progress import ConsumerProgress
 from leftfold.consume.retries import Retries
 from leftfold.consume.settled import Committed, Settled, encoded
@@ -41,10 +42,19 @@ from leftfold.declare.topic import Topic
 from leftfold.errors import LeftfoldError, LogError
 from leftfold.fold.expressions import from_micros
 from leftfold.kafka.consumer_log import PAUSED
-from leftfold.kafka.dead_letters import DeadLetter, DeadLetterWriter, FirstPlace, RecordPlace, redriven_from
+from leftfold.kafka.dead_letters import (
+    PARKED,
+    DeadLetter,
+    DeadLetterWriter,
+    FirstPlace,
+    FollowedLetters,
+    RecordPlace,
+    first_place_of,
+    redriven_from,
+)
 from leftfold.kafka.group import GroupEvents, LogPartition, Member, Position
 from leftfold.kafka.judge import RecordJudge
-from leftfold.kafka.log_reader import headers_of
+from leftfold.kafka.log_reader import headers_of, scan
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
@@ -133,6 +143,7 @@ class Consuming(GroupEvents):
         else:
             self._lanes = Lanes(report_at=self._least_room)
         self._turn_s = _TURN_S if batch is None else min(_TURN_S, batch.within_s)
+        self._parking: Parking | None = None  # for failure="park"
         self._retries = Retries(
             consumer, self._lanes, self.progress, bury=self._bury, forget=self._forget, rows=self._rows
         )
@@ -218,6 +229,9 @@ class Consuming(GroupEvents):
             self._goals = self._ends(topics)
         self._letters = DeadLetterWriter(self._clients.kafka, self._names.dead)
         self._followed = self._clients.notes.follow(self._consumer.name)
+        if self._consumer.failure == "park":
+            letters = FollowedLetters(self._clients.kafka, self._names.dead)
+            self._parking = Parking(letters, self._park, most=max(1, self._consumer.in_flight // 4))
         self._workers = self._start_workers()
         self._member = Member(self._clients.kafka, self._names.group, topics, self)
 
@@ -233,6 +247,8 @@ class Consuming(GroupEvents):
             self._followed.close()
             self._lanes.close()
             self._workers.close()
+            if self._parking is not None:
+                self._parking.close()
             if self._slices is not None:
                 self._slices.close()
 
@@ -242,6 +258,8 @@ class Consuming(GroupEvents):
         self._lanes.tick()
         self._workers.watch(self._consumer.timeout_s)
         self._retries.hand_over_due()
+        if self._parking is not None:
+            self._lanes.put(self._parking.look())
         if self._to_commit:
             self._commit_slice()
         elif self._slice is not None:
@@ -321,6 +339,8 @@ class Consuming(GroupEvents):
                 works.append(work)
         self._in_flight += len(works)
         self._in_flight_bytes += sum([len(work.message) for work in works])
+        if self._parking is not None:
+            works = self._not_parked(works, self._parking)
         if self._slice is not None:
             self._slice.works.extend(works)
             self._write_slice()
@@ -331,6 +351,21 @@ class Consuming(GroupEvents):
             self._commit_slice()
         else:
             self._lanes.put(works)
+
+    def _not_parked(self, works: list[Work], parking: Parking) -> list[Work]:
+        """Return the records that may be handled now, with those that waited for a re-driven one of their key."""
+        go_on: list[Work] = []
+        for work in works:
+            if (first := self._first_place(work)) is not None:
+                go_on += [work, *parking.came_back(work.message.key(), first.place)]
+            elif parking.may_go_on(work):
+                go_on.append(work)
+        return go_on
+
+    def _park(self, work: Work) -> RecordPlace:
+        self._retries.give_up(work, PARKED, "an earlier record of its key is a dead letter")
+        first = self._first_place(work)
+        return self._place(work) if first is None else first.place
 
     def _note_end(self, message: Any) -> None:
         part = LogPartition(message.topic(), message.partition())
@@ -360,6 +395,8 @@ class Consuming(GroupEvents):
         key = message.key()
         fields, verdict = source.judge(key, message.value(), log_us, by_broker)
         if not part.take(offset, log_us):
+            if first is not None and self._parking is not None:
+                self._lanes.put(self._parking.came_back(key, first.place))
             return None  # settled by an earlier owner of the partition
         if verdict is None and fields is not None:
             return Work(part, offset, self._lane(key, part, message), source.make(fields), "accepted", message)
@@ -435,6 +472,10 @@ class Consuming(GroupEvents):
             value=message.value(),
             headers=headers_of(message) if first is None else first.headers,
         )
+        if outcome == "failed" and self._parking is not None:
+            self._parking.failed(letter.key, letter.place)
+            for other in self._lanes.drop(lambda other: other.lane == work.lane):
+                self._parking.park(other)
         if self._slice is None:
             self._letters.write(letter, work)
             return
@@ -568,7 +609,17 @@ class Consuming(GroupEvents):
         starts = self._chosen(parts)
         self._parts |= starts
         self._count_partitions()
+        if self._parking is not None:
+            self._parking.begin(self._coming_back())
         return {part: settled.next for part, settled in starts.items()}
+
+    def _coming_back(self) -> Iterator[tuple[bytes, RecordPlace]]:
+        """Yield keys and first places of re-driven records that are there and were not fetched yet."""
+        since = {part.partition: s.next for part, s in self._parts.items() if part.topic == self._names.again}
+        for record in scan(self._clients.kafka, self._names.again, since.keys(), since):
+            place = first_place_of(record)
+            if place is not None and record.key is not None:
+                yield record.key, place
 
     def _chosen(self, parts: list[LogPartition]) -> dict[LogPartition, Settled]:
         """Choose where partitions begin. Waits for a database that is away."""
@@ -606,6 +657,8 @@ class Consuming(GroupEvents):
         self._to_commit = [work for work in self._to_commit if work.part.owned]
         if self._slice is not None:
             self._slice.drop_lost()
+        if self._parking is not None:
+            self._let_go(self._parking.drop_lost())
         self._retries.partitions_are_gone()
         # A message of this assignment must not be taken in a later one: it would hide the records before it.
         self._not_yet = [m for m in self._not_yet if LogPartition(m.topic(), m.partition()) in self._parts]

@@ -87,7 +87,9 @@ class Options(TypedDict, total=False):
     order: Order  # by default "key": records of a key one after the other, several keys at once
     parallel: int  # how many calls at once in a process: threads, or tasks of an async handler
     retry: Retry
-    failure: Failure  # after the last attempt: "dead" writes a dead letter and goes on, "stop" ends the consumer
+    # After the last attempt: "dead" writes a dead letter and goes on; "park" also lets later records of its key wait
+    # there, so that a re-drive keeps their order; "stop" ends the consumer.
+    failure: Failure
     most_dead: MostDead
     late: Literal["deliver", "skip"]  # late records, and those from the future
     timeout: Duration  # of one call; beyond it, the call counts as failed
@@ -205,19 +207,20 @@ def consumer(
         _check_to(name, delivery, to, batch, source)
         _check_into(name, delivery, into, function, apart=(to, batch), source=source)
         retry = _retry(name, delivery, options.get("retry"), source)
+        order = _order(name, options.get("order"), batch, into, source)
         declared = Consumer(
             name=name,
             topics=topics,
             function=function,
             start=_checked_start(name, start, source),
             delivery=delivery,
-            order=_order(name, options.get("order"), batch, into, source),
+            order=order,
             parallel=_between(name, "parallel", options.get("parallel", 1), MOST_PARALLEL, source),
             batch=batch,
             to=to,
             into=into,
             retry=retry,
-            failure=_one_of(name, "failure", options.get("failure", "dead"), get_args(Failure), source),
+            failure=_failure(name, options.get("failure", "dead"), delivery, order, source),
             most_dead=options.get("most_dead") or MostDead(),
             late=_one_of(name, "late", options.get("late", "deliver"), ("deliver", "skip"), source),
             timeout_s=max(_SHORTEST_TIMEOUT, micros(options.get("timeout", "60s"), option="timeout", source=source))
@@ -365,6 +368,20 @@ def _order(name: str, order: Order | None, batch: Batch | None, into: Sql | None
             source=source,
         )
     checked: Order = _one_of(name, "order", order or ("partition" if of_partition else "key"), get_args(Order), source)
+    return checked
+
+
+def _failure(name: str, failure: Failure, delivery: Delivery, order: Order, source: SourceLine) -> Failure:
+    checked: Failure = _one_of(name, "failure", failure, get_args(Failure), source)
+    if checked == "park" and (delivery != "at_least_once" or order != "key"):
+        raise DeclarationError(
+            "consumer-park",
+            f'{name} parks keys, and has delivery="{delivery}" and order="{order}"',
+            why="parking keeps the order of a key over a re-drive: at most once, nothing is handed over again; exactly "
+            "once, a record that fails holds its slice or its partition",
+            fix='leave delivery= and order= out, or take failure="dead"',
+            source=source,
+        )
     return checked
 
 

@@ -11,7 +11,7 @@ from leftfold.fold.durations import SECOND, Duration, micros
 
 Delivery = Literal["at_most_once", "at_least_once", "exactly_once"]
 Order = Literal["key", "partition", "none"]
-Failure = Literal["dead", "stop"]
+Failure = Literal["dead", "park", "stop"]
 
 # A record that fails for longer than this belongs into the dead letters: its key waits for it all the time.
 LONGEST_RETRY = 300 * SECOND

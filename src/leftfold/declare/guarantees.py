@@ -67,6 +67,11 @@ def _of_consumer(consumer: Consumer[..., Any]) -> Iterator[str]:
         )
     if consumer.failure == "stop":
         yield "a record that fails for the last time stops the consumer, and all records after it wait"
+    elif consumer.failure == "park":
+        yield (
+            "a record that fails for the last time, and all later ones of its key, are handled only if somebody "
+            f"re-drives them from {dead_topic(consumer.name)}"
+        )
     else:
         yield (
             f"a record that fails for the last time is handled only if somebody re-drives it from "

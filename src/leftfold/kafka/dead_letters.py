@@ -8,17 +8,18 @@ source topic: there every other reader would get it a second time.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka import Producer as Client
 
+from leftfold import clock
 from leftfold.errors import DeliveryError, LogError
-from leftfold.kafka.admin import Admin
-from leftfold.kafka.failures import Heard, quiet, refused
+from leftfold.kafka.admin import TIMEOUT_S, Admin
+from leftfold.kafka.failures import Heard, quiet, refused, unreachable
 from leftfold.kafka.log_reader import Scanned, headers_of, scan
 from leftfold.kafka.producer import LARGEST_MESSAGE, SETTINGS, produce
 from leftfold.settings import Kafka
@@ -26,9 +27,15 @@ from leftfold.settings import Kafka
 # Our headers begin with this. All others are the record's own, and stay as they were.
 _OURS = "leftfold."
 _LONGEST_REASON = 1_000
+_AT_ONCE = 1_000
+_ROUNDS = 10  # of a re-drive of parked keys: each takes what was parked during the one before
 _FLUSH_S = 150.0  # longer than delivery.timeout.ms, so no record stays open
 
 Headers = list[tuple[str, bytes | None]]
+
+REJECTED, PARKED = "rejected", "parked"
+# On the record that removes a dead letter, if its record was appended to NAME.again before.
+_REDRIVEN: Headers = [(f"{_OURS}redriven", b"1")]
 
 
 class RecordPlace(NamedTuple):
@@ -55,7 +62,7 @@ class DeadLetter:
     """A record that was given up. `attempts` counts all calls of the handler, over all re-drives."""
 
     place: RecordPlace
-    outcome: str  # "rejected": it is no event of the topic; "failed": the handler failed
+    outcome: str  # "rejected": no event of the topic; "failed": the handler failed; "parked": one of its key failed
     reason: str
     attempts: int
     log_us: int
@@ -93,6 +100,14 @@ class DeadLetter:
             offset=record.offset,
             since_us=record.log_us,
         )
+
+
+class Sent(NamedTuple):
+    """A record to be written to a topic of dead letters."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
 
 
 class FirstPlace(NamedTuple):
@@ -161,12 +176,15 @@ class DeadLetterWriter:
 class DeadLetters:
     """The dead letters of one consumer, for people: list them, re-drive them, drop them. Made by `App.dead`."""
 
-    def __init__(self, consumer: str, dead: str, again: str, kafka: Kafka, admin: Admin) -> None:
+    def __init__(
+        self, consumer: str, dead: str, again: str, kafka: Kafka, admin: Admin, *, parks: bool = False
+    ) -> None:
         self._consumer = consumer
         self._dead = dead
         self._again = again
         self._kafka = kafka
         self._admin = admin
+        self._parks = parks
 
     def letters(self, most: int | None = None) -> list[DeadLetter]:
         """Return the open dead letters, ordered by position.
@@ -175,8 +193,7 @@ class DeadLetters:
         """
         newest: dict[RecordPlace, DeadLetter | None] = {}
         for place, record in islice(self._scan(self._dead), most):
-            gone = record.value is None and not record.headers
-            newest[place] = None if gone else DeadLetter.of(place, record)
+            newest[place] = None if _is_gone(record.value, record.headers) else DeadLetter.of(place, record)
         return [letter for _, letter in sorted(newest.items()) if letter is not None]
 
     def find(self, places: Iterable[RecordPlace]) -> list[DeadLetter]:
@@ -198,26 +215,40 @@ class DeadLetters:
 
         A record that an earlier redrive appended, and did not remove from the dead letters, is not appended again.
         """
+        chosen = self._with_keys(letters)
+        self._redrive(chosen)
+        done, keys = {letter.place for letter in chosen}, {letter.key for letter in chosen}
+        for _ in range(_ROUNDS if self._parks else 0):
+            # Records of these keys that arrived meanwhile were parked, too.
+            parked = [letter for letter in self.letters() if letter.outcome == PARKED and letter.key in keys]
+            more = [letter for letter in parked if letter.place not in done]
+            if not more:
+                break
+            self._redrive(more)
+            done.update(letter.place for letter in more)
+        return len(done)
+
+    def _redrive(self, letters: list[DeadLetter]) -> None:
         there = {(place, record.headers.get(f"{_OURS}letter")) for place, record in self._scan(self._again)}
-        letters = list(letters)
         new = [letter for letter in letters if (letter.place, str(letter.offset).encode()) not in there]
-        self._send(self._again, new, _again_headers, lambda letter: letter.key)
-        self.drop(letters)
-        return len(letters)
+        self._send(self._again, [Sent(letter.key, letter.value, _again_headers(letter)) for letter in new])
+        self._send(self._dead, [Sent(str(letter.place).encode(), None, _REDRIVEN) for letter in letters])
+
+    def _with_keys(self, letters: Iterable[DeadLetter]) -> list[DeadLetter]:
+        """Return letters with all others of their keys, if keys are parked: a key comes back as a whole, in order."""
+        chosen = {letter.place: letter for letter in letters}
+        if self._parks:
+            keys = {letter.key for letter in chosen.values() if letter.outcome != REJECTED}
+            chosen |= {one.place: one for one in self.letters() if one.key in keys and one.outcome != REJECTED}
+        return [chosen[place] for place in sorted(chosen)]
 
     def drop(self, letters: Iterable[DeadLetter]) -> int:
         """Remove dead letters for ever, and return their number. Durable when this returns."""
-        removed = list(letters)
-        self._send(self._dead, removed, None, lambda letter: str(letter.place).encode())
+        removed = [Sent(str(letter.place).encode(), None, []) for letter in letters]
+        self._send(self._dead, removed)
         return len(removed)
 
-    def _send(
-        self,
-        topic: str,
-        letters: list[DeadLetter],
-        headers: Callable[[DeadLetter], Headers] | None,
-        key: Callable[[DeadLetter], bytes | None],
-    ) -> None:
+    def _send(self, topic: str, records: list[Sent]) -> None:
         failures: list[KafkaError] = []
 
         def told(error: KafkaError | None, _: Message) -> None:
@@ -226,14 +257,13 @@ class DeadLetters:
 
         settings = {**SETTINGS, "message.max.bytes": LARGEST_MESSAGE}
         client = Client({**self._kafka.for_librdkafka(), **settings, **quiet(Heard(self._kafka))})
-        for letter in letters:
-            value, own = (letter.value, headers(letter)) if headers else (None, [])
-            produce(client, topic, value, key(letter), headers=own, on_delivery=told)
+        for record in records:
+            produce(client, topic, record.value, record.key, headers=record.headers, on_delivery=told)
         left = client.flush(_FLUSH_S)
         if failures or left:
             raise (refused(self._kafka, failures[0], topic=topic) if failures else None) or DeliveryError(
                 "not-redriven",
-                f"{len(failures) + left:,} of {len(letters):,} records to {topic} were not acknowledged",
+                f"{len(failures) + left:,} of {len(records):,} records to {topic} were not acknowledged",
                 why=failures[0].str() if failures else "the brokers are slow, or too few replicas are in sync",
                 state="those that were acknowledged are done; a second attempt leaves them out",
                 fix="correct the cause and run the same command again",
@@ -254,6 +284,88 @@ class DeadLetters:
             place = RecordPlace.parse((text or b"").decode(errors="replace"))
             if place is not None:  # else Leftfold did not write it
                 yield place, record
+
+
+def _is_gone(value: bytes | None, headers: Mapping[str, bytes | None]) -> bool:
+    """Return whether a record removes a dead letter. A dead letter itself may have no value, and has an outcome."""
+    return value is None and f"{_OURS}outcome" not in headers
+
+
+def first_place_of(record: Scanned) -> RecordPlace | None:
+    """Return the first place of a record in NAME.again; None if Leftfold did not write it."""
+    return RecordPlace.parse((record.headers.get(f"{_OURS}position") or b"").decode(errors="replace"))
+
+
+class FollowedLetters:
+    """The places of open dead letters by key, kept up to date by calls of `look`. One thread owns it.
+
+    Letters of records that are no events are left out.
+    """
+
+    def __init__(self, kafka: Kafka, topic: str) -> None:
+        self.open: dict[bytes, set[RecordPlace]] = {}
+        self.redriven: deque[tuple[bytes, RecordPlace]] = deque()  # removed since they were last taken from here
+        self._kafka = kafka
+        self._keys: dict[RecordPlace, bytes] = {}
+        self._place = TopicPartition(topic, 0, OFFSET_BEGINNING)
+        self._next = 0
+        self._consumer = Consumer(
+            {
+                **kafka.for_librdkafka(),
+                "group.id": kafka.reading_group,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,  # the last offsets may hold no record
+                **quiet(Heard(kafka)),
+            }
+        )
+        self._consumer.assign([self._place])
+
+    def add(self, key: bytes, place: RecordPlace) -> None:
+        """Note a dead letter that this process writes: it is read back later."""
+        self.open.setdefault(key, set()).add(place)
+        self._keys[place] = key
+
+    def look(self, timeout: float = 0.0) -> None:
+        """Take what has arrived."""
+        for message in self._consumer.consume(_AT_ONCE, timeout=timeout):
+            error = message.error()
+            if error is None:
+                self._take(message)
+            if error is None or error.code() == KafkaError._PARTITION_EOF:
+                self._next = max(self._next, (message.offset() or 0) + (error is None))
+
+    def _take(self, message: Message) -> None:
+        headers = dict(headers_of(message))
+        place = RecordPlace.parse((message.key() or b"").decode(errors="replace"))
+        if place is None:
+            return
+        if _is_gone(message.value(), headers):
+            if (key := self._keys.pop(place, None)) is not None:
+                self._remove(key, place)
+                if f"{_OURS}redriven" in headers:
+                    self.redriven.append((key, place))
+        elif headers.get(f"{_OURS}outcome") != REJECTED.encode() and (key := headers.get(f"{_OURS}key")) is not None:
+            self.add(key, place)
+
+    def _remove(self, key: bytes, place: RecordPlace) -> None:
+        places = self.open.get(key, set())
+        places.discard(place)
+        if not places:
+            self.open.pop(key, None)
+
+    def catch_up(self) -> None:
+        """Read all that the topic holds now."""
+        _, end = self._consumer.get_watermark_offsets(self._place, timeout=TIMEOUT_S)
+        deadline = clock.monotonic() + TIMEOUT_S
+        while self._next < end:
+            if clock.monotonic() > deadline:
+                raise unreachable(self._kafka.bootstrap, f"{self._place.topic} could not be read to its end")
+            self.look(0.1)
+
+    def close(self) -> None:
+        self._consumer.close()
 
 
 def _again_headers(letter: DeadLetter) -> Headers:

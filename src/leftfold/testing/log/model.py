@@ -196,6 +196,8 @@ class Log:
         `rebalances` are joins, departures and members that are stopped beyond their session, by chance. `into` is the
         database of a consumer that is declared with one; it holds the positions too.
         """
+        if consumer.failure == "park":
+            raise ValueError(f"{consumer.name} parks keys until they are re-driven, which the model does not have")
         if into is None and consumer.into is not None:
             raise ValueError(f"{consumer.name} books into a database: give it one, into=InMemoryDatabase(schema)")
         if into is not None and consumer.into is None:
