@@ -72,7 +72,7 @@ _MOST_AT_ONCE = 1_000
 _MOST_BYTES = 64 * 1_024 * 1_024  # of records in flight
 _WIDEST = 20_000  # offsets between the committed position and the newest record that was taken
 _REGISTRY_S = 1.0  # between two questions to a registry that does not answer
-_DATABASE_S = 120.0  # how long an assignment waits for a database that is away
+_PATIENCE_S = 120.0  # how long an assignment waits for brokers, or for a database, that are away
 _MEASURE_EVERY_S = 0.1
 _BY_BROKER = 2  # librdkafka's number for a timestamp that the broker set
 
@@ -622,8 +622,8 @@ class Consuming(GroupEvents):
                 yield record.key, place
 
     def _chosen(self, parts: list[LogPartition]) -> dict[LogPartition, Settled]:
-        """Choose where partitions begin. Waits for a database that is away."""
-        deadline = clock.monotonic() + _DATABASE_S
+        """Choose where partitions begin. Waits for a database that is away, and for brokers that take over others."""
+        deadline = clock.monotonic() + _PATIENCE_S
         while True:
             try:
                 return self._starts.choose(parts, self._member)
@@ -633,6 +633,11 @@ class Consuming(GroupEvents):
                     assert self._rows is not None
                     raise self._rows.away(error) from error
                 if self._stop.wait(1.0):
+                    return {}
+            except LogError as error:
+                if not error.retriable or error.code == "position-not-committed" or clock.monotonic() > deadline:
+                    raise
+                if self._stop.wait(0.5):
                     return {}
 
     def revoked(self, parts: list[LogPartition]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -13,6 +14,7 @@ from leftfold.consume.booking import DatabaseAway
 from leftfold.consume.consuming import Consuming
 from leftfold.consume.lanes import Hand, Work
 from leftfold.consume.settled import Committed, Settled
+from leftfold.errors import LogError
 from tests.golden.causes_consumers import ID, PART, StandInMessage, consuming
 
 
@@ -66,3 +68,31 @@ def test_a_database_that_answers_is_not_away(trying: tuple[Consuming, Hand], err
     running._lanes.finish(hand, error)
     running._collect()
     assert not running._retries._breaker.is_open
+
+
+def test_an_assignment_waits_for_brokers_that_take_over_others(tmp_path: Path) -> None:
+    running = consuming(tmp_path, "")
+    part = Settled("clicks", ID, 0, Committed(500))
+    answers: list[Any] = [LogError("kafka-refused", "it died", why="", fix="", retriable=True), {PART: part}]
+
+    def choose(*_: Any) -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, LogError):
+            raise answer
+        return answer
+
+    running._starts = cast(Any, SimpleNamespace(choose=choose))
+    running._member = cast(Any, object())
+    assert running.assigned([PART]) == {PART: 500}
+
+
+def test_an_assignment_that_is_refused_ends_the_consumer(tmp_path: Path) -> None:
+    running = consuming(tmp_path, "")
+
+    def choose(*_: Any) -> Any:
+        raise LogError("topic-recreated", "another", why="", fix="")
+
+    running._starts = cast(Any, SimpleNamespace(choose=choose))
+    running._member = cast(Any, object())
+    with pytest.raises(LogError):
+        running.assigned([PART])
