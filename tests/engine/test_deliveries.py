@@ -218,7 +218,6 @@ def test_a_death_at_each_step(group: Group, capsys: pytest.CaptureFixture[str]) 
             group.await_caught_up()
             for other in others:
                 other.send_signal(signal.SIGTERM)
-                assert other.wait(60) == 0
         if group.delivery == "exactly_once":
             await_visible(group, range(first, sent), dead)
         after = group.handled()

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaException
 from confluent_kafka import Producer as Client
 
+from leftfold import clock
 from leftfold.kafka.failures import Heard, quiet, refused
 from leftfold.kafka.group import LogPartition, Position, places_of
 from leftfold.kafka.producer import LARGEST_MESSAGE, SETTINGS, produce
@@ -21,6 +22,7 @@ from leftfold.settings import Kafka
 
 TRANSACTION_S = 10  # readers wait at most so long for the transaction of a process that died
 _ANSWER_S = 20.0
+_COMMIT_S = 60.0  # a coordinator that died has a successor by then
 _ABORT_S = 2.0
 _SETTINGS: dict[str, Any] = {
     **SETTINGS,
@@ -62,7 +64,7 @@ class Transactions:
             for record in records:
                 produce(client, record.topic, record.value, record.key, headers=record.headers)
             client.send_offsets_to_transaction(places_of(positions), group, _ANSWER_S)
-            client.commit_transaction(_ANSWER_S)
+            self._commit(client)
         except KafkaException as error:
             self.close()
             if (refusal := refused(self._kafka, error.args[0], group=self._id)) is not None:
@@ -71,6 +73,21 @@ class Transactions:
             return False
         self.failure = None
         return True
+
+    @staticmethod
+    def _commit(client: Client) -> None:
+        """Commit. A call without an answer in time is made again: it waits for the same commit, also of another broker.
+
+        To give up instead would be to abort what may be committed, and to wait for its end anyway.
+        """
+        deadline = clock.monotonic() + _COMMIT_S
+        while True:
+            try:
+                client.commit_transaction(_ANSWER_S)
+                return
+            except KafkaException as error:
+                if not error.args[0].retriable() or clock.monotonic() > deadline:
+                    raise
 
     def settle(self) -> None:
         """Wait until no transaction of this process is open or about to end."""
