@@ -138,13 +138,12 @@ def _case(
         seconds[side].append(clock() - before)
         return seconds[side][-1]
 
-    def ours() -> int:
-        return _consumed(app, name)
+    def ours() -> float:
+        _rewind(app, name)
+        return timed("ours", lambda: _run(app, name))
 
     _consumed(app, name)  # a run to warm up, and to give the group a position
-    ratios = interleave(
-        name, pairs, lambda: timed("ours", ours), lambda: timed("bare", lambda: bare(app, topic, records))
-    )
+    ratios = interleave(name, pairs, ours, lambda: timed("bare", lambda: bare(app, topic, records)))
     figures = {f"{n}_us_per_record": round(statistics.median(s) / records * 1e6, 2) for n, s in seconds.items()}
     note(f"{name}: {figures}")
     return Case(ratios, GOALS[name], outputs_equal=True, figures=figures)
@@ -211,8 +210,9 @@ def _bad(app: leftfold.App, pairs: int) -> Case:
     seconds: dict[str, list[float]] = {"clean": [], "bad": []}
 
     def timed(side: str, name: str, handled: int) -> float:
+        _rewind(app, name)
         before = time.monotonic()
-        assert _consumed(app, name) == handled
+        assert _run(app, name) == handled
         seconds[side].append(time.monotonic() - before)
         return seconds[side][-1]
 
@@ -230,9 +230,17 @@ def _bad(app: leftfold.App, pairs: int) -> Case:
 
 def _consumed(app: leftfold.App, name: str) -> int:
     """Run a consumer from the beginning of its topic, and return how many records it has handled."""
+    _rewind(app, name)
+    return _run(app, name)
+
+
+def _rewind(app: leftfold.App, name: str) -> None:
     position = app.position(name)
     if any(p.position for p in position.show()):
         position.set(position.moves("beginning"))
+
+
+def _run(app: leftfold.App, name: str) -> int:
     (ended,) = app.consume(name, until_caught_up=True)
     if ended.error is not None:
         raise ended.error
