@@ -212,11 +212,13 @@ class Lanes:
             self._notify()
 
     def probe(self) -> bool:
-        """Hand over the next record although all are halted. Returns False if there is none."""
+        """Hand over the next record that has not failed, although all are halted. Returns False if there is none."""
         with self._lock:
-            if not self._ready:
+            new = next((work for work in self._ready if not work.failures), None)
+            if new is None:
                 return False
-            self._probes.append([self._ready.popleft()])
+            self._ready.remove(new)
+            self._probes.append([new])
             self._notify()
             return True
 

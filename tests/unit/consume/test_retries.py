@@ -77,7 +77,7 @@ def test_bad_records_are_told_from_an_outage_by_a_new_one() -> None:
     assert one.dead == [], "it may be an outage"
     one.take(6)
     tried: list[Any] = [one.try_one(range(6)) for _ in range(2)]
-    assert [6] in tried, "one that has not failed is tried, too"
+    assert [6] in [handled[:1] for handled in tried], "one that has not failed is tried, too"
     assert not one.retries.is_outage
     deadline = clock.monotonic() + 10
     while len(one.dead) < 6:
