@@ -125,12 +125,7 @@ class ConsumerPosition:
 
     def _parts(self) -> dict[LogPartition, tuple[int, int]]:
         """Return the first offset and the end of each partition that the group reads."""
-        admin, parts = self._clients.admin, dict[LogPartition, tuple[int, int]]()
-        for topic in (*self._names.sources, self._names.again):
-            count = admin.partitions_of(topic)
-            firsts, ends = admin.start_offsets(topic, count), admin.end_offsets(topic, count)
-            parts |= {LogPartition(topic, p): (firsts[p], ends[p]) for p in sorted(firsts)}
-        return parts
+        return self._clients.bounds((*self._names.sources, self._names.again))
 
     def _check_there(
         self, after: Mapping[LogPartition, int], parts: Mapping[LogPartition, tuple[int, int]], to: Mapping[int, int]

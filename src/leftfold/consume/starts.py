@@ -40,7 +40,8 @@ class Starts:
         """Return the state with which each partition begins."""
         ids = self._clients.admin.topic_ids({part.topic for part in parts})
         starts = self._positions(parts, member, ids)
-        firsts, ends = self._bounds(parts)
+        bounds = self._clients.bounds({part.topic for part in parts})
+        firsts, ends = ({part: pair[i] for part, pair in bounds.items()} for i in (0, 1))
         for part, at in starts.items():
             self._check(part, at, ids[part.topic], firsts[part], ends[part])
         sources = {
@@ -141,17 +142,6 @@ class Starts:
             at = self._clients.admin.offsets_at(topic, self._clients.admin.partitions_of(topic), since)
             again |= {part: _or(at[part.partition], ends[part]) for part in sources if part.topic == topic}
         return again
-
-    def _bounds(self, parts: list[LogPartition]) -> tuple[dict[LogPartition, int], dict[LogPartition, int]]:
-        admin = self._clients.admin
-        firsts: dict[LogPartition, int] = {}
-        ends: dict[LogPartition, int] = {}
-        for topic in {part.topic for part in parts}:
-            count = admin.partitions_of(topic)
-            starts, stops = admin.start_offsets(topic, count), admin.end_offsets(topic, count)
-            firsts |= {LogPartition(topic, p): offset for p, offset in starts.items()}
-            ends |= {LogPartition(topic, p): offset for p, offset in stops.items()}
-        return firsts, ends
 
     def _check_never_read(self, part: LogPartition, topic_id: str, notes: Mapping[str, Mapping[str, Any]]) -> None:
         if (note := notes.get(begun_key(topic_id, part.partition))) is not None:

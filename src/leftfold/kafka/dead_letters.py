@@ -22,6 +22,7 @@ from leftfold.kafka.admin import TIMEOUT_S, Admin
 from leftfold.kafka.failures import Heard, quiet, refused, unreachable
 from leftfold.kafka.log_reader import Scanned, headers_of, scan
 from leftfold.kafka.producer import LARGEST_MESSAGE, SETTINGS, produce
+from leftfold.kafka.transactions import Outgoing
 from leftfold.settings import Kafka
 
 # Our headers begin with this. All others are the record's own, and stay as they were.
@@ -49,7 +50,9 @@ class RecordPlace(NamedTuple):
         return f"{self.topic}/{self.partition}/{self.offset}"
 
     @classmethod
-    def parse(cls, text: str) -> RecordPlace | None:
+    def parse(cls, text: str | bytes | None) -> RecordPlace | None:
+        """Return the position that a text names, as `str` writes it; None if it names none."""
+        text = text.decode(errors="replace") if isinstance(text, bytes) else text or ""
         topic, _, rest = text.partition("/")
         partition, _, offset = rest.partition("/")
         if not topic or not partition.isdecimal() or not offset.isdecimal():
@@ -102,14 +105,6 @@ class DeadLetter:
         )
 
 
-class Sent(NamedTuple):
-    """A record to be written to a topic of dead letters."""
-
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-
-
 class FirstPlace(NamedTuple):
     """The first place of a re-driven record in the log, as its headers say it."""
 
@@ -124,7 +119,7 @@ def redriven_from(message: Message) -> FirstPlace | None:
     """Return the first place of a re-driven record; None if Leftfold did not write it."""
     headers = headers_of(message)
     ours = {n.removeprefix(_OURS): v or b"" for n, v in headers if n.startswith(_OURS)}
-    place = RecordPlace.parse(ours.get("position", b"").decode(errors="replace"))
+    place = RecordPlace.parse(ours.get("position"))
     if place is None:
         return None
     rest: Headers = [(n, v) for n, v in headers if not n.startswith(_OURS)]
@@ -231,8 +226,10 @@ class DeadLetters:
     def _redrive(self, letters: list[DeadLetter]) -> None:
         there = {(place, record.headers.get(f"{_OURS}letter")) for place, record in self._scan(self._again)}
         new = [letter for letter in letters if (letter.place, str(letter.offset).encode()) not in there]
-        self._send(self._again, [Sent(letter.key, letter.value, _again_headers(letter)) for letter in new])
-        self._send(self._dead, [Sent(str(letter.place).encode(), None, _REDRIVEN) for letter in letters])
+        self._send(
+            self._again, [Outgoing(self._again, letter.key, letter.value, _again_headers(letter)) for letter in new]
+        )
+        self._send(self._dead, [self._removal(letter, _REDRIVEN) for letter in letters])
 
     def _with_keys(self, letters: Iterable[DeadLetter]) -> list[DeadLetter]:
         """Return letters with all others of their keys, if keys are parked: a key comes back as a whole, in order."""
@@ -244,11 +241,14 @@ class DeadLetters:
 
     def drop(self, letters: Iterable[DeadLetter]) -> int:
         """Remove dead letters for ever, and return their number. Durable when this returns."""
-        removed = [Sent(str(letter.place).encode(), None, []) for letter in letters]
+        removed = [self._removal(letter, []) for letter in letters]
         self._send(self._dead, removed)
         return len(removed)
 
-    def _send(self, topic: str, records: list[Sent]) -> None:
+    def _removal(self, letter: DeadLetter, headers: Headers) -> Outgoing:
+        return Outgoing(self._dead, str(letter.place).encode(), None, headers)
+
+    def _send(self, topic: str, records: list[Outgoing]) -> None:
         failures: list[KafkaError] = []
 
         def told(error: KafkaError | None, _: Message) -> None:
@@ -258,7 +258,7 @@ class DeadLetters:
         settings = {**SETTINGS, "message.max.bytes": LARGEST_MESSAGE}
         client = Client({**self._kafka.for_librdkafka(), **settings, **quiet(Heard(self._kafka))})
         for record in records:
-            produce(client, topic, record.value, record.key, headers=record.headers, on_delivery=told)
+            produce(client, record.topic, record.value, record.key, headers=record.headers, on_delivery=told)
         left = client.flush(_FLUSH_S)
         if failures or left:
             raise (refused(self._kafka, failures[0], topic=topic) if failures else None) or DeliveryError(
@@ -280,8 +280,7 @@ class DeadLetters:
                 fix="leftfold apply --yes",
             )
         for record in scan(self._kafka, topic, range(partitions)):
-            text = record.headers.get(f"{_OURS}position") if topic == self._again else record.key
-            place = RecordPlace.parse((text or b"").decode(errors="replace"))
+            place = first_place_of(record) if topic == self._again else RecordPlace.parse(record.key)
             if place is not None:  # else Leftfold did not write it
                 yield place, record
 
@@ -293,7 +292,7 @@ def _is_gone(value: bytes | None, headers: Mapping[str, bytes | None]) -> bool:
 
 def first_place_of(record: Scanned) -> RecordPlace | None:
     """Return the first place of a record in NAME.again; None if Leftfold did not write it."""
-    return RecordPlace.parse((record.headers.get(f"{_OURS}position") or b"").decode(errors="replace"))
+    return RecordPlace.parse(record.headers.get(f"{_OURS}position"))
 
 
 class FollowedLetters:
@@ -338,7 +337,7 @@ class FollowedLetters:
 
     def _take(self, message: Message) -> None:
         headers = dict(headers_of(message))
-        place = RecordPlace.parse((message.key() or b"").decode(errors="replace"))
+        place = RecordPlace.parse(message.key())
         if place is None:
             return
         if _is_gone(message.value(), headers):
