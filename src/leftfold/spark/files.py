@@ -4,20 +4,36 @@ from __future__ import annotations
 
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 
 def sizes(session: SparkSession, location: str, suffix: str) -> dict[str, int]:
-    """The size in bytes of every file under `location` whose name ends with `suffix`, by path."""
+    """The size in bytes of every file under `location` whose name ends with `suffix`, by path.
+
+    Files and directories that are removed or renamed meanwhile are left out. Hadoop's own recursive listing fails on
+    them, and on a local disk it starts a process for each file to ask for rights.
+    """
     files, path = _place(session, location)
     lengths: dict[str, int] = {}
-    if files.exists(path):
-        listed = files.listFiles(path, True)
-        while listed.hasNext():
-            status = listed.next()
-            if (name := str(status.getPath())).endswith(suffix):
+    directories = [path]
+    while directories:
+        for status in _listed(files, directories.pop()):
+            if status.isDirectory():
+                directories.append(status.getPath())
+            elif (name := str(status.getPath())).endswith(suffix):
                 lengths[name] = int(status.getLen())
     return lengths
+
+
+def _listed(files: Any, directory: Any) -> list[Any]:
+    """The files and directories in a directory; none if it does not exist."""
+    try:
+        return list(files.listStatus(directory))
+    except Py4JJavaError as error:
+        if error.java_exception.getClass().getSimpleName() != "FileNotFoundException":
+            raise
+        return []
 
 
 def remove(session: SparkSession, location: str) -> None:
