@@ -274,7 +274,7 @@ class Consuming(GroupEvents):
             return
         if self._stalled:
             self._stalled = False
-            self._member.resume(self._parts)
+            self._member.resume()
         self._last_poll = clock.monotonic()
         # While workers are busy, their failures and successes are not to wait for records that do not come.
         wait_s = _BUSY_TURN_S if self._in_flight else self._turn_s
@@ -303,7 +303,7 @@ class Consuming(GroupEvents):
         if clock.monotonic() - self._last_poll > _UNSERVED_S:
             if not self._stalled:
                 self._stalled = True
-                self._member.pause(self._parts)
+                self._member.pause()
             self._last_poll = clock.monotonic()
             self._take(self._member.poll(_MOST_AT_ONCE, 0))
             self._measure()

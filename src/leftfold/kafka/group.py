@@ -94,7 +94,7 @@ class Member:
         self._trouble: Exception | None = None  # raised in a callback; raised again by `poll`
         self._fatal: KafkaError | None = None
         self._away_since: float | None = None  # since when no broker answers
-        self._committing = self._closing = False
+        self._committing = self._closing = self._paused = False
         self._starts: dict[LogPartition, int] = {}  # partitions that were assigned during the present call
         self._client = Consumer(
             {
@@ -165,11 +165,14 @@ class Member:
         _, high = self._client.get_watermark_offsets(TopicPartition(*part), cached=True)
         return high if high >= 0 else None
 
-    def pause(self, parts: Iterable[LogPartition]) -> None:
-        self._client.pause([TopicPartition(*part) for part in parts])
+    def pause(self) -> None:
+        """Fetch no records, also of partitions that are assigned later."""
+        self._paused = True
+        self._client.pause(self._client.assignment())
 
-    def resume(self, parts: Iterable[LogPartition]) -> None:
-        self._client.resume([TopicPartition(*part) for part in parts])
+    def resume(self) -> None:
+        self._paused = False
+        self._client.resume(self._client.assignment())
 
     # Positions -------------------------------------------------------------------------------------------------------
 
@@ -263,7 +266,10 @@ class Member:
             self._trouble = error
             starts = {}
         self._starts |= starts
-        client.incremental_assign([TopicPartition(*part, offset) for part, offset in starts.items()])
+        assigned = [TopicPartition(*part, offset) for part, offset in starts.items()]
+        client.incremental_assign(assigned)
+        # librdkafka keeps a partition paused that was given up while it was paused, and is assigned again.
+        (client.pause if self._paused else client.resume)(assigned)
 
     def _on_revoke(self, client: Consumer, places: list[TopicPartition]) -> None:
         try:
