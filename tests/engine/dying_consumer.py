@@ -134,7 +134,7 @@ def arrange(step: str, delivery: str, die: Callable[[], None]) -> None:
         case "handler half done" | "handler done":
             pass  # the handler itself asks
         case "settled":
-            after(Consuming, "_collect", lambda one, _: one._uncommitted > 0)
+            after(Consuming, "_collect", lambda one, _: one._commits.uncommitted > 0)
         case "dead letter acknowledged":
             after(DeadLetterWriter, "look", lambda one, _: bool(one.acknowledged))
         case "commit due":

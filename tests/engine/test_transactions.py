@@ -22,6 +22,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import leftfold
+from leftfold.errors import LogError
 from leftfold.kafka.decode import avro_decoder
 from tests.engine import consumers, projects
 from tests.engine.conftest import Cluster
@@ -119,11 +120,22 @@ def victim(app: leftfold.App, admin: AdminClient, kill: int) -> int:
             return int(admin.list_topics(bills, timeout=30).topics[bills].partitions[kill % 6].leader)
         case 1:
             group = leftfold.settings.group_id(app.profile.namespace, "effect")
-            coordinator = app.log[0].answer(admin.describe_consumer_groups([group])[group]).coordinator
-            return int(coordinator.id)
+            return coordinator(app, admin, group)
         case _:
             state = admin.list_topics("__transaction_state", timeout=30).topics["__transaction_state"]
             return int(state.partitions[kill % len(state.partitions)].leader)
+
+
+def coordinator(app: leftfold.App, admin: AdminClient, group: str) -> int:
+    """The broker that coordinates a group. The one that was killed may just be replaced, so it asks again."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return int(app.log[0].answer(admin.describe_consumer_groups([group])[group]).coordinator.id)
+        except LogError as error:
+            if not error.retriable or time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
 
 
 def in_sync(admin: AdminClient) -> bool:

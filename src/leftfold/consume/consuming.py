@@ -20,12 +20,15 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leftfold import clock
 from leftfold.consume.booking import SLICE, DatabaseAway, RejectedRecord
+from leftfold.consume.calls import booking, encoding, handling
 from leftfold.consume.clients import ConsumerNames, LogClients
+from leftfold.consume.commits import Commits
 from leftfold.consume.lanes import BatchLanes, Lanes, Work
+from leftfold.consume.origins import BY_BROKER, Origins
 from leftfold.consume.parking import Parking
 from leftfold.consume.progress import ConsumerProgress
 from leftfold.consume.retries import Retries
@@ -36,17 +39,12 @@ from leftfold.consume.workers import Tasks, Threads
 from leftfold.declare.consumer import Consumer
 from leftfold.declare.delivery import Order
 from leftfold.declare.event import trusted
-from leftfold.declare.first_log import header_of, log_time_of
-from leftfold.declare.record import Record
 from leftfold.declare.topic import Topic
 from leftfold.errors import LeftfoldError, LogError
-from leftfold.fold.expressions import from_micros
 from leftfold.kafka.consumer_log import PAUSED
 from leftfold.kafka.dead_letters import (
     PARKED,
-    DeadLetter,
     DeadLetterWriter,
-    FirstPlace,
     FollowedLetters,
     RecordPlace,
     first_place_of,
@@ -54,17 +52,13 @@ from leftfold.kafka.dead_letters import (
 )
 from leftfold.kafka.group import GroupEvents, LogPartition, Member, Position
 from leftfold.kafka.judge import RecordJudge
-from leftfold.kafka.log_reader import headers_of, scan
+from leftfold.kafka.log_reader import scan
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
 
     from leftfold.consume.sql_rows import SqlRows
 
-_COMMIT_EVERY_S = 1.0
-_COMMIT_EVERY = 1_000  # records
-_COMMIT_IDLE_S = 3_600.0  # brokers forget positions that are not committed for a week
-_LAST_COMMIT_S = 5.0  # how long giving up a partition waits for a coordinator
 _TURN_S = 0.1
 _BUSY_TURN_S = 0.01
 _UNSERVED_S = 1.0  # how long the group may wait for this member to poll while it has no room for records
@@ -74,7 +68,6 @@ _WIDEST = 20_000  # offsets between the committed position and the newest record
 _REGISTRY_S = 1.0  # between two questions to a registry that does not answer
 _PATIENCE_S = 120.0  # how long an assignment waits for brokers, or for a database, that are away
 _MEASURE_EVERY_S = 0.1
-_BY_BROKER = 2  # librdkafka's number for a timestamp that the broker set
 
 
 class _Source(NamedTuple):
@@ -119,9 +112,7 @@ class Consuming(GroupEvents):
         self._goals: dict[LogPartition, int] = {}  # for `until_caught_up`: where the log ended at the start
         self._in_flight = self._in_flight_bytes = 0
         self._drained = False
-        self._uncommitted = 0  # records settled since the last commit
-        self._last_commit = self._last_poll = clock.monotonic()
-        self._sent: dict[LogPartition, Position] = {}
+        self._last_poll = clock.monotonic()
         self._not_yet: list[Any] = []  # messages that wait for the registry
         self._ask_again = 0.0
         self._last_look = float("-inf")  # at the positions of other members
@@ -131,7 +122,9 @@ class Consuming(GroupEvents):
         self._stalled = False
         self._paused = False
         self._starts = Starts(consumer, names, clients, self._rows)
+        self._commits = Commits(self._rows)
         self._sources = {name: _Source.of(topic, clients) for name, topic in names.sources.items()}
+        self._origins = Origins(names.again, {name for name, source in self._sources.items() if source.first_log})
         self._lane = _lane_by(consumer.order)
         batch = consumer.batch
         # Records are taken, and results collected, in pieces: a turn of the loop costs as much as many records.
@@ -153,45 +146,15 @@ class Consuming(GroupEvents):
         if self._rows is not None:
             from leftfold.consume.sql_threads import SqlThreads
 
-            return SqlThreads(self._lanes, self._rows, self._book(), number=number, name=name)
-        call, batches = self._call(), consumer.batch is not None
+            return SqlThreads(self._lanes, self._rows, booking(consumer, self._origins), number=number, name=name)
+        batches = consumer.batch is not None
+        if self._slices is None:
+            call = handling(consumer, self._origins)
+        else:
+            call = encoding(consumer, self._origins, self._slices)
         if consumer.is_async:
             return Tasks(self._lanes, call, number=number, batches=batches, timeout_s=consumer.timeout_s, name=name)
         return Threads(self._lanes, call, number=number, batches=batches, name=name)
-
-    def _call(self) -> Callable[[Any], Any]:
-        """Return the function that calls the handler: for a work, or with batches for a list of works."""
-        handler: Callable[..., Any] = self._consumer.function
-        if self._slices is not None:
-            return self._call_and_encode(handler, self._slices)
-        if self._consumer.batch is not None:
-            if self._consumer.wants_record:
-                return lambda works: handler([w.event for w in works], [self._record(w) for w in works])
-            return lambda works: handler([w.event for w in works])
-        if self._consumer.wants_record:
-            return lambda work: handler(work.event, self._record(work))
-        return lambda work: handler(work.event)
-
-    def _book(self) -> Callable[[Work, Any], Any]:
-        """Return the function that calls the handler with a connection to its database."""
-        handler: Callable[..., Any] = self._consumer.function
-        if self._consumer.wants_record:
-            return lambda work, connection: handler(work.event, self._record(work), connection)
-        return lambda work, connection: handler(work.event, connection)
-
-    def _call_and_encode(self, handler: Callable[..., Any], slices: SliceWriter) -> Callable[[Work], Any]:
-        """Return a function that calls the handler and keeps what it returns, encoded."""
-
-        def arguments(work: Work) -> tuple[Any, ...]:
-            return (work.event, self._record(work)) if self._consumer.wants_record else (work.event,)
-
-        def call(work: Work) -> None:
-            work.output = slices.encoded(handler(*arguments(work)))
-
-        async def call_async(work: Work) -> None:
-            work.output = slices.encoded(await handler(*arguments(work)))
-
-        return call_async if self._consumer.is_async else call
 
     # The loop --------------------------------------------------------------------------------------------------------
 
@@ -265,7 +228,7 @@ class Consuming(GroupEvents):
         elif self._slice is not None:
             self._write_slice()
         elif self._follows or not self._in_flight:
-            self._commit_if_due()
+            self._commits.if_due(self._parts, self._member)
         if self._not_yet and clock.monotonic() >= self._ask_again:
             self._take([])
         room = self._room()
@@ -356,7 +319,7 @@ class Consuming(GroupEvents):
         """Return the records that may be handled now, with those that waited for a re-driven one of their key."""
         go_on: list[Work] = []
         for work in works:
-            if (first := self._first_place(work)) is not None:
+            if (first := self._origins.first(work)) is not None:
                 go_on += [work, *parking.came_back(work.message.key(), first.place)]
             elif parking.may_go_on(work):
                 go_on.append(work)
@@ -364,8 +327,7 @@ class Consuming(GroupEvents):
 
     def _park(self, work: Work) -> RecordPlace:
         self._retries.give_up(work, PARKED, "an earlier record of its key is a dead letter")
-        first = self._first_place(work)
-        return self._place(work) if first is None else first.place
+        return self._origins.place(work)
 
     def _note_end(self, message: Any) -> None:
         part = LogPartition(message.topic(), message.partition())
@@ -389,9 +351,9 @@ class Consuming(GroupEvents):
             part.reach(offset + 1)
             return None
         kind, log_ms = message.timestamp()
-        log_us, by_broker = log_ms * 1_000, kind == _BY_BROKER
+        log_us, by_broker = log_ms * 1_000, kind == BY_BROKER
         if first is not None or source.first_log:
-            log_us, by_broker = self._log_time(message, first)
+            log_us, by_broker = self._origins.log_time(message, first)
         key = message.key()
         fields, verdict = source.judge(key, message.value(), log_us, by_broker)
         if not part.take(offset, log_us):
@@ -417,16 +379,6 @@ class Consuming(GroupEvents):
         self._retries.give_up(work, "rejected", str(work.event))
         return None
 
-    def _log_time(self, message: Any, first: FirstPlace | None) -> tuple[int, bool]:
-        """Return the log time of a record in microseconds, and whether a broker set it."""
-        if first is not None:
-            return first.log_us, first.by_broker
-        kind, log_ms = message.timestamp()
-        log_us, by_broker = log_ms * 1_000, kind == _BY_BROKER
-        if not self._sources[message.topic()].first_log:
-            return log_us, by_broker
-        return log_time_of(header_of(headers_of(message)), log_us, by_broker=by_broker)
-
     # Results ---------------------------------------------------------------------------------------------------------
 
     def _collect(self) -> None:
@@ -442,7 +394,7 @@ class Consuming(GroupEvents):
                     handled += 1
         if handled:
             self.progress.handled += handled
-            self._uncommitted += handled
+            self._commits.uncommitted += handled
             self._retries.handled(handled)
         while failed:
             self._retries.failed(*failed.popleft())
@@ -450,7 +402,7 @@ class Consuming(GroupEvents):
         while self._letters.acknowledged:
             work = self._letters.acknowledged.popleft()
             self._let_go((work,))
-            self._uncommitted += 1
+            self._commits.uncommitted += 1
             self.progress.dead += 1
             if work.part.owned:
                 work.part.settle(work.offset)
@@ -459,19 +411,7 @@ class Consuming(GroupEvents):
 
     def _bury(self, work: Work, outcome: str, reason: str) -> None:
         """Write a dead letter. Its record is settled once all in-sync replicas have it."""
-        message, first = work.message, self._first_place(work)
-        log_us, by_broker = self._log_time(message, first)
-        letter = DeadLetter(
-            place=self._place(work) if first is None else first.place,
-            outcome=outcome,
-            reason=reason,
-            attempts=work.failures + (0 if first is None else first.attempts),
-            log_us=log_us,
-            by_broker=by_broker,
-            key=message.key(),
-            value=message.value(),
-            headers=headers_of(message) if first is None else first.headers,
-        )
+        letter = self._origins.letter(work, outcome, reason)
         if outcome == "failed" and self._parking is not None:
             self._parking.failed(letter.key, letter.place)
             for other in self._lanes.drop(lambda other: other.lane == work.lane):
@@ -485,13 +425,6 @@ class Consuming(GroupEvents):
         self.progress.dead += 1
         work.part.settle(work.offset)
 
-    def _first_place(self, work: Work) -> FirstPlace | None:
-        """Return what is known of a re-driven record; None for any other."""
-        return redriven_from(work.message) if work.part.topic == self._names.again else None
-
-    def _place(self, work: Work) -> RecordPlace:
-        return RecordPlace(work.part.topic, work.part.partition, work.offset)
-
     def _forget(self, works: list[Work]) -> None:
         """Drop records of a partition that is no longer ours."""
         self._let_go(works)
@@ -502,59 +435,7 @@ class Consuming(GroupEvents):
         self._in_flight -= len(works)
         self._in_flight_bytes -= sum([len(work.message) for work in works])
 
-    def _record(self, work: Work) -> Record:
-        """Return what a handler may ask about a record."""
-        message = work.message
-        first = self._first_place(work)
-        place = self._place(work) if first is None else first.place
-        headers = headers_of(message) if first is None else first.headers
-        return Record(
-            topic=place.topic,
-            partition=place.partition,
-            offset=place.offset,
-            key=message.key(),
-            log_time=from_micros(self._log_time(message, first)[0]),
-            outcome=cast(Any, work.outcome),
-            attempt=work.failures + 1 + (0 if first is None else first.attempts),
-            redriven=first is not None,
-            headers=dict(headers),
-        )
-
     # Positions -------------------------------------------------------------------------------------------------------
-
-    def _commit_if_due(self) -> None:
-        now = clock.monotonic()
-        waited = now - self._last_commit
-        if waited < _COMMIT_EVERY_S and self._uncommitted < _COMMIT_EVERY:
-            return
-        self._pass_over(self._parts)
-        positions = self._positions(self._parts)
-        changed = {part: at for part, at in positions.items() if at != self._sent.get(part)}
-        if not changed and waited < _COMMIT_IDLE_S:
-            self._last_commit = now
-            return
-        if self._member.commit_soon(changed or positions):
-            self._last_commit, self._uncommitted = now, 0
-            self._sent |= changed
-
-    def _positions(self, parts: Mapping[LogPartition, Settled]) -> dict[LogPartition, Position]:
-        at = {
-            part: s.position() if self._rows is None else Committed(s.booked, s.topic_id)
-            for part, s in parts.items()
-            if s.owned
-        }
-        return {part: Position(position.offset, encoded(position)) for part, position in at.items()}
-
-    def _pass_over(self, parts: Mapping[LogPartition, Settled]) -> None:
-        """Move positions in the consumer's database past settled records after which nothing was booked."""
-        if self._rows is None:
-            return
-        try:
-            for part in parts.values():
-                if part.owned and not part.in_flight and part.low > part.booked:
-                    self._rows.pass_over(part)
-        except DatabaseAway:
-            pass  # with the next commit, or by the next owner
 
     def committed(self, offsets: dict[LogPartition, int]) -> None:
         for part, offset in offsets.items():
@@ -562,16 +443,12 @@ class Consuming(GroupEvents):
                 self._parts[part].committed = offset
 
     def not_committed(self) -> None:
-        self._sent.clear()  # so that the next commit sends them again
+        self._commits.refused()
 
     def _commit_now(self, parts: Mapping[LogPartition, Settled]) -> None:
         """Commit what is settled of these partitions, and wait for the answer."""
-        if not self._follows or not parts:
-            return  # their positions are committed before the handler is called, or in a transaction
-        self._pass_over(parts)
-        positions = self._positions(parts)
-        if positions and self._member.commit(positions, patience_s=_LAST_COMMIT_S):
-            self.committed({part: at.offset for part, at in positions.items()})
+        if self._follows and parts:  # else positions are committed before the handler is called, or in a transaction
+            self.committed(self._commits.now(parts, self._member))
 
     def _commit_slice(self) -> None:
         """At most once: commit the position after the records in hand, and only then hand them over."""
@@ -654,7 +531,7 @@ class Consuming(GroupEvents):
     def _release(self, gone: Mapping[LogPartition, Settled]) -> None:
         for part, settled in gone.items():
             settled.owned = False
-            self._sent.pop(part, None)
+            self._commits.forget(part)
             self._ended.discard(part)
             del self._parts[part]
         self._let_go(self._lanes.drop(lambda work: not work.part.owned))
