@@ -1,9 +1,13 @@
-"""Members of a group on real brokers: partitions that are given up while fetching is paused, and come back."""
+"""Groups on real brokers: partitions that are given up while fetching is paused, and coordinators that die."""
 
 from __future__ import annotations
 
+import os
+import signal
 import uuid
 from pathlib import Path
+
+from confluent_kafka.admin import AdminClient
 
 from leftfold.kafka.group import GroupEvents, LogPartition, Member
 from tests.engine import consumers, projects
@@ -64,4 +68,27 @@ def test_a_partition_that_was_paused_comes_back(cluster: Cluster, tmp_path: Path
     polled()  # what was fetched before
     consumers.send(app, range(300))
     assert [polled() for _ in range(10)] == [[]] * 10
+    member.close()
+
+
+def test_a_group_is_shown_after_its_coordinator_has_died(cluster: Cluster, tmp_path: Path) -> None:
+    app = consumers.make(tmp_path, cluster.endpoints, f"g{uuid.uuid4().hex[:8]}", "")
+    group, events = f"g{uuid.uuid4().hex}", FromTheStart()
+    member = Member(app.kafka, group, [app.profile.topic_name("orders")], events)
+
+    def has_all() -> bool:
+        member.poll(1_000, 0.1)
+        return len(events.parts) == 6
+
+    projects.await_true(has_all, timeout=120, what="all partitions")
+    assert [(g.group, g.members) for g in app.groups("orders")] == [(group, 1)]
+    admin = AdminClient({"bootstrap.servers": app.kafka.bootstrap})
+    coordinator = f"broker-{admin.describe_consumer_groups([group])[group].result().coordinator.id}"
+    os.kill(cluster.endpoints.processes[coordinator].pid, signal.SIGKILL)
+    cluster.cluster.up(cluster.root)
+    projects.await_true(
+        lambda: [g.members for g in app.groups("orders") if g.group == group] == [1],
+        timeout=60,
+        what="the group to be shown",
+    )
     member.close()

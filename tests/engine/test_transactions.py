@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import leftfold
-from leftfold.errors import LogError
+from leftfold.kafka.admin import passes
 from leftfold.kafka.decode import avro_decoder
 from tests.engine import consumers, projects
 from tests.engine.conftest import Cluster
@@ -120,22 +120,23 @@ def victim(app: leftfold.App, admin: AdminClient, kill: int) -> int:
             return int(admin.list_topics(bills, timeout=30).topics[bills].partitions[kill % 6].leader)
         case 1:
             group = leftfold.settings.group_id(app.profile.namespace, "effect")
-            return coordinator(app, admin, group)
+            return coordinator(app.kafka.bootstrap, group)
         case _:
             state = admin.list_topics("__transaction_state", timeout=30).topics["__transaction_state"]
             return int(state.partitions[kill % len(state.partitions)].leader)
 
 
-def coordinator(app: leftfold.App, admin: AdminClient, group: str) -> int:
-    """The broker that coordinates a group. The one that was killed may just be replaced, so it asks again."""
+def coordinator(bootstrap: str, group: str) -> int:
+    """The broker that coordinates a group. A client keeps the one that it has found, so each question has its own."""
     deadline = time.monotonic() + 60
     while True:
+        admin = AdminClient({"bootstrap.servers": bootstrap})
         try:
-            return int(app.log[0].answer(admin.describe_consumer_groups([group])[group]).coordinator.id)
-        except LogError as error:
-            if not error.retriable or time.monotonic() > deadline:
+            return int(admin.describe_consumer_groups([group])[group].result(30).coordinator.id)
+        except KafkaException as error:
+            if not passes(error.args[0]) or time.monotonic() > deadline:
                 raise
-            time.sleep(0.2)
+            time.sleep(0.5)
 
 
 def in_sync(admin: AdminClient) -> bool:

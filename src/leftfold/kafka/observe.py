@@ -246,7 +246,19 @@ def _groups(admin: Admin, kafka: Kafka, topics: dict[str, ObservedTopic]) -> dic
 def _looked_at(admin: Admin, kafka: Kafka, names: list[str]) -> dict[str, tuple[Any, dict[str, dict[int, int]]]]:
     """Return each group's description and its positions; without groups that no coordinator answers for."""
     by_group: dict[str, tuple[Any, dict[str, dict[int, int]]]] = {}
-    described = _asked_again(admin, names, admin.client.describe_consumer_groups, _COORDINATED_S)
+    asked: Admin | None = None
+
+    def describe(groups: list[str]) -> dict[str, Any]:
+        """Ask for descriptions; if asked again, with a new client.
+
+        librdkafka keeps the coordinator that it has found once for a quarter of an hour, although that one answers that
+        it is none.
+        """
+        nonlocal asked
+        asked = admin if asked is None else Admin(kafka)
+        return dict(asked.client.describe_consumer_groups(groups))
+
+    described = _asked_again(admin, names, describe, _COORDINATED_S)
     with closing(GroupOffsets(kafka)) as offsets:
         for name, description in described.items():
             try:
