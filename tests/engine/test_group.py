@@ -9,7 +9,10 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 
-from leftfold.kafka.group import GroupEvents, LogPartition, Member
+from leftfold.errors import LogError
+from leftfold.kafka.group import GroupEvents, LogPartition, Member, Position
+from leftfold.kafka.group_offsets import group_offsets, set_group_offsets
+from leftfold.kafka.lag_group import LagGroup
 from tests.engine import consumers, projects
 from tests.engine.conftest import Cluster
 
@@ -71,7 +74,8 @@ def test_a_partition_that_was_paused_comes_back(cluster: Cluster, tmp_path: Path
     member.close()
 
 
-def test_a_group_is_shown_after_its_coordinator_has_died(cluster: Cluster, tmp_path: Path) -> None:
+def test_groups_after_their_coordinator_has_died(cluster: Cluster, tmp_path: Path) -> None:
+    """A group is shown, a view's position is shown as a group, and a position is set, by clients that asked before."""
     app = consumers.make(tmp_path, cluster.endpoints, f"g{uuid.uuid4().hex[:8]}", "")
     group, events = f"g{uuid.uuid4().hex}", FromTheStart()
     member = Member(app.kafka, group, [app.profile.topic_name("orders")], events)
@@ -81,14 +85,36 @@ def test_a_group_is_shown_after_its_coordinator_has_died(cluster: Cluster, tmp_p
         return len(events.parts) == 6
 
     projects.await_true(has_all, timeout=120, what="all partitions")
-    assert [(g.group, g.members) for g in app.groups("orders")] == [(group, 1)]
-    admin = AdminClient({"bootstrap.servers": app.kafka.bootstrap})
-    coordinator = f"broker-{admin.describe_consumer_groups([group])[group].result().coordinator.id}"
-    os.kill(cluster.endpoints.processes[coordinator].pid, signal.SIGKILL)
-    cluster.cluster.up(cluster.root)
-    projects.await_true(
-        lambda: [g.members for g in app.groups("orders") if g.group == group] == [1],
-        timeout=60,
-        what="the group to be shown",
-    )
+    topic, first = app.profile.topic_name("orders"), LogPartition(app.profile.topic_name("orders"), 0)
+    view, empty = f"v{group}", f"e{group}"  # a group without members, and one that is only set
+    lag = LagGroup(app.kafka, view)
+
+    def published(offset: int) -> bool:
+        lag.publish({topic: {0: offset}})
+        at = group_offsets(app.kafka, view, [first]).get(first)
+        return at is not None and at.offset == offset and lag.failure is None
+
+    def is_set() -> bool:
+        try:
+            set_group_offsets(app.kafka, empty, {first: Position(2, "")})
+        except LogError:  # it has waited for a new coordinator, but not long enough for a busy machine
+            return False
+        return True
+
+    def shown() -> dict[str, int]:
+        member.poll(1_000, 0.1)  # it may have to join again
+        return {g.group: g.members for g in app.groups("orders")}
+
+    set_group_offsets(app.kafka, empty, {first: Position(1, "")})
+    projects.await_true(lambda: published(1), timeout=60, what="the position of a view")
+    assert shown() == {group: 1, view: 0, empty: 0}
+    for one in (group, view, empty):
+        admin = AdminClient({"bootstrap.servers": app.kafka.bootstrap})
+        coordinator = admin.describe_consumer_groups([one])[one].result(60).coordinator.id
+        os.kill(cluster.endpoints.processes[f"broker-{coordinator}"].pid, signal.SIGKILL)
+        cluster.cluster.up(cluster.root)
+        projects.await_true(is_set, timeout=120, what="a position to be set")
+        projects.await_true(lambda: published(2), timeout=120, what="the position of a view")
+        projects.await_true(lambda: shown() == {group: 1, view: 0, empty: 0}, timeout=120, what="all groups")
+    lag.close()
     member.close()

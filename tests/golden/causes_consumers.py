@@ -260,8 +260,8 @@ def group_has_members(_: Path) -> None:
         raise KafkaException(KafkaError(KafkaError.UNKNOWN_MEMBER_ID))
 
     client = stand_in(alter_consumer_group_offsets=lambda *_, **__: {"leftfold.notify": stand_in(result=result)})
-    admin: Any = stand_in(client=client)
-    set_group_offsets(KAFKA, admin, "leftfold.notify", {PART: Position(17, "")})
+    with mock.patch("leftfold.kafka.group_offsets.Admin", return_value=stand_in(client=client)):
+        set_group_offsets(KAFKA, "leftfold.notify", {PART: Position(17, "")})
 
 
 def moved(to: Mapping[int, int]) -> Cause:

@@ -109,7 +109,7 @@ class ConsumerPosition:
         ids = admin.topic_ids({move.topic for move in moves})
         at = {LogPartition(m.topic, m.partition): Committed(m.after, ids[m.topic]) for m in moves}
         positions = {part: Position(c.offset, encoded(c)) for part, c in at.items()}
-        set_group_offsets(self._clients.kafka, admin, self._names.group, positions)  # refused if the group has members
+        set_group_offsets(self._clients.kafka, self._names.group, positions)  # refused if the group has members
         if self._rows is not None:
             with self._rows.opened():
                 self._rows.put({(c.topic_id or "", part.partition): c.offset for part, c in at.items()})

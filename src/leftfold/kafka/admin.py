@@ -30,7 +30,9 @@ _LISTEN_S = 0.2
 LATEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call] # the library has no types here
 EARLIEST: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 NEWEST: Any = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
-# Errors that brokers return while a group's coordinator is being chosen. The admin client does not wait for it.
+# Errors that brokers return while a group's coordinator is being chosen. The admin client does not wait for it. It also
+# keeps the coordinator that it has found for a quarter of an hour, although that broker answers that it is none. So the
+# question must be asked again with a new client.
 MOVING = (
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_NOT_AVAILABLE,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from typing import Any
 
@@ -69,28 +69,22 @@ def group_offsets(kafka: Kafka, group: str, parts: Iterable[LogPartition]) -> di
         return client.of(group, parts)
 
 
-def set_group_offsets(kafka: Kafka, admin: Admin, group: str, positions: Mapping[LogPartition, Position]) -> None:
+def set_group_offsets(kafka: Kafka, group: str, positions: Mapping[LogPartition, Position]) -> None:
     """Set the committed positions of a group that has no members."""
     asked = [ConsumerGroupTopicPartitions(group, places_of(positions))]
-    try:
-        answer = _answered(lambda: admin.client.alter_consumer_group_offsets(asked, request_timeout=TIMEOUT_S)[group])
-    except KafkaException as error:
-        raise _refused(kafka, group, error.args[0]) from error
+    deadline = clock.monotonic() + TIMEOUT_S
+    while True:
+        client = Admin(kafka).client  # a new one each time: see `admin.MOVING`
+        try:
+            answer = client.alter_consumer_group_offsets(asked, request_timeout=TIMEOUT_S)[group].result()
+            break
+        except KafkaException as error:
+            if error.args[0].code() not in MOVING or clock.monotonic() > deadline:
+                raise _refused(kafka, group, error.args[0]) from error
+        time.sleep(0.1)
     for place in answer.topic_partitions or []:
         if place.error is not None:
             raise _refused(kafka, group, place.error)
-
-
-def _answered(ask: Callable[[], Any]) -> Any:
-    """Return a broker's answer. The admin client does not wait for a group's coordinator, so this asks again."""
-    deadline = clock.monotonic() + TIMEOUT_S
-    while True:
-        try:
-            return ask().result()
-        except KafkaException as error:
-            if error.args[0].code() not in MOVING or clock.monotonic() > deadline:
-                raise
-        time.sleep(0.1)
 
 
 def _refused(kafka: Kafka, group: str, error: KafkaError) -> LogError:

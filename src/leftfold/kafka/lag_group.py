@@ -37,12 +37,16 @@ class LagGroup:
 
     def __init__(self, kafka: Kafka, group: str) -> None:
         self.failure: str | None = None
+        self._kafka = kafka
         self._group = group
         self._wanted: _Offsets = {}
         self._sent: _Offsets = {}
         self._under_way: Future[Any] | None = None
         self._moving = False  # the newest commit failed because the group had no coordinator
-        self._client: AdminClient | None = AdminClient({**kafka.for_librdkafka(), "log_level": 0})
+        self._client: AdminClient | None = self._connected()
+
+    def _connected(self) -> AdminClient:
+        return AdminClient({**self._kafka.for_librdkafka(), "log_level": 0})
 
     def publish(self, ends: Mapping[str, Mapping[int, int]]) -> None:
         """Commit the next offset of each partition, by the topic's name in the cluster. Does not wait.
@@ -93,6 +97,8 @@ class LagGroup:
         self._moving = error is not None and error.code() in MOVING
         if error is not None:
             self._sent = {}
+        if self._moving and self._client is not None:
+            self._client = self._connected()  # the old one would ask the same broker again
 
 
 def _failure(answer: Future[Any]) -> KafkaError | None:

@@ -249,11 +249,7 @@ def _looked_at(admin: Admin, kafka: Kafka, names: list[str]) -> dict[str, tuple[
     asked: Admin | None = None
 
     def describe(groups: list[str]) -> dict[str, Any]:
-        """Ask for descriptions; if asked again, with a new client.
-
-        librdkafka keeps the coordinator that it has found once for a quarter of an hour, although that one answers that
-        it is none.
-        """
+        """Ask for descriptions; if asked again, with a new client (see `admin.MOVING`)."""
         nonlocal asked
         asked = admin if asked is None else Admin(kafka)
         return dict(asked.client.describe_consumer_groups(groups))
