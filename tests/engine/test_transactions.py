@@ -31,7 +31,7 @@ from tests.engine.test_deliveries import FULL, Group
 KILLS = 20 if FULL else 1
 RATE = 200  # records a second
 
-# Not in CI: with many kills in a row, a member was seen to fail for minutes with "invalid state" of its transaction.
+# Not in CI: each kill takes half a minute. What many kills have found has tests of its own in test_group.py.
 pytestmark = [pytest.mark.timeout(3_600 if FULL else 600), pytest.mark.long]
 
 
