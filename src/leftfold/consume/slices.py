@@ -24,10 +24,9 @@ from leftfold.consume.settled import encoded
 from leftfold.declare.consumer import Consumer
 from leftfold.declare.event import Event
 from leftfold.errors import LeftfoldError, RunError
-from leftfold.fold.values import entity_text
 from leftfold.kafka.dead_letters import DeadLetter
 from leftfold.kafka.group import LogPartition, Member, Position
-from leftfold.kafka.producer import encoder_of
+from leftfold.kafka.producer import encoder_of, key_encoder
 from leftfold.kafka.transactions import Outgoing, Transactions
 
 _PATIENCE_S = 60.0  # how long one slice is tried before the consumer ends
@@ -62,7 +61,7 @@ class SliceWriter:
         self._names = names
         self._to = names.to
         self._topic = consumer.to
-        self._keys = [key.name for key in consumer.to.key]
+        self._key = key_encoder(tuple(key.name for key in consumer.to.key))
         self._encode = encoder_of(consumer.to, names.to, clients.registry)
         # A part of the id is random: two processes never fence each other by it. The group's epoch does that.
         self._transactions = Transactions(clients.kafka, f"{names.group}/{secrets.token_hex(8)}")
@@ -84,8 +83,8 @@ class SliceWriter:
                 fix=f"return {self._topic.event.__name__}, several of them, or nothing",
                 source=self._consumer.source,
             )
-        key = entity_text([getattr(event, name) for name in self._keys]).encode()
-        return Outgoing(self._to, key, self._encode(event.__dict__), [])
+        fields = event.__dict__
+        return Outgoing(self._to, self._key(fields), self._encode(fields), [])
 
     def write(self, piece: Slice, member: Member) -> bool:
         """Write what came of a slice, and its positions. Returns False if it has to be tried again."""

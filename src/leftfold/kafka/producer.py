@@ -75,7 +75,7 @@ class Producer:
         self._topic = topic
         keys = tuple(k.name for k in topic.key)
         self._longest_key = longest_key(topic.rules, keys)
-        self._key = _key_encoder(keys)
+        self._key = key_encoder(keys)
         self._encode = encoder_of(topic, name, registry)
         self._opened = clock.now()
         self._undelivered = Undelivered()
@@ -438,7 +438,7 @@ def produce(client: Client, topic: str, value: Any, key: bytes | None, **options
         return
 
 
-def _key_encoder(names: tuple[str, ...]) -> Encode:
+def key_encoder(names: tuple[str, ...]) -> Encode:
     """Return a function that makes the key's bytes of a record. It raises KeyError if a key field is missing."""
     if len(names) > 1:
         return lambda record: entity_text([record[name] for name in names]).encode()
