@@ -45,6 +45,7 @@ _AT_ONCE = 10_000
 _POLL_S = 0.2
 # The longest wait for any one answer. It includes waiting for transactions of the source and for elections.
 _ANSWER_S = 60.0
+_ABORT_S = 2.0  # the next copier aborts what this one could not
 # Far below the week after which brokers forget a group's offsets.
 _COMMITTED_AGAIN_S = 3_600.0
 # How long a partition that is added to the source may stay unnoticed.
@@ -129,7 +130,7 @@ class Copier:
                 self._copy(producer, consumer, lanes, stopped, watch)
             except BaseException:
                 with suppress(KafkaException):
-                    producer.abort_transaction(_ANSWER_S)
+                    producer.abort_transaction(_ABORT_S)
                 raise
             finally:
                 producer.purge()
