@@ -263,7 +263,7 @@ def _answered(error: KafkaError) -> None:
     login = {"security": "SASL_SSL", "username": "shop", "password": "hunter2"}
     client = Admin(Kafka.model_validate({"bootstrap": DEAD, **login}))
     answer = {ConfigResource(ConfigResource.Type.TOPIC, "prod.clicks"): stand_in(result=_raiser(KafkaException(error)))}
-    client.client = stand_in(describe_configs=lambda _: answer)
+    client.client = stand_in(describe_configs=lambda *_, **__: answer)
     client.configs(ConfigResource.Type.TOPIC, ["prod.clicks"])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -26,6 +26,9 @@ from leftfold.settings import Kafka
 TIMEOUT_S = 20.0
 # The same total time, split into tries. A broker that refuses a connection does so within a second or two.
 _TRIES_S = (2.0, 5.0, TIMEOUT_S - 7.0)
+# How long one question may take that is asked again. It goes to the broker that the client takes for the controller, or
+# to each broker; one that has died a moment ago would be waited for.
+ASK_S = 5.0
 _LISTEN_S = 0.2
 LATEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call] # the library has no types here
 EARLIEST: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
@@ -109,7 +112,7 @@ class Admin:
         while wanted:
             resources = [ConfigResource(kind, n) for n in wanted]
             try:
-                return {r.name: entries for r, entries in self.each(self.client.describe_configs(resources)).items()}
+                return {r.name: entries for r, entries in self.each(self._configs(resources)).items()}
             except LogError as error:
                 if not error.retriable or clock.monotonic() > deadline:
                     raise
@@ -118,6 +121,9 @@ class Admin:
                 existing = self.metadata().topics
                 wanted = [n for n in wanted if n in existing]
         return {}
+
+    def _configs(self, resources: list[ConfigResource]) -> dict[Any, Any]:
+        return dict(self.client.describe_configs(resources, request_timeout=ASK_S))
 
     def session_timeouts(self, groups: list[str]) -> dict[str, int]:
         """Return the session timeout in force for members of each group, ms: its own, else that of the brokers."""
@@ -177,8 +183,11 @@ class Admin:
         present = [n for n in names if n in existing and existing[n].error is None]
         if not present:
             return {}
-        descriptions = self.each(self.client.describe_topics(TopicCollection(present)))
-        return {name: str(description.topic_id) for name, description in descriptions.items()}
+        return {name: str(description.topic_id) for name, description in self.described(present).items()}
+
+    def described(self, names: list[str]) -> dict[str, Any]:
+        """Return the descriptions of topics that exist."""
+        return self.asked(lambda: self.client.describe_topics(TopicCollection(names), request_timeout=ASK_S))
 
     def create(self, name: str, *, partitions: int, replication: int, configs: dict[str, str]) -> None:
         """Create a topic. Does nothing if it already exists with the same number of partitions.
@@ -243,6 +252,17 @@ class Admin:
                 return cluster
         raise failed(self._kafka, failure.args[0]) from failure
 
+    def asked(self, ask: Callable[[], dict[Any, Any]]) -> dict[Any, Any]:
+        """Return the answers to questions that change nothing. Asks again for up to `TIMEOUT_S`."""
+        deadline = clock.monotonic() + TIMEOUT_S
+        while True:
+            try:
+                return self.each(ask())
+            except LogError as error:
+                if not error.retriable or clock.monotonic() > deadline:
+                    raise
+            time.sleep(0.1)
+
     def answer(self, future: Any) -> Any:
         return self.each({None: future})[None]
 
@@ -255,6 +275,8 @@ class Admin:
                 state = "steps before this one are done; running the same command again continues"
                 cause = self._heard.instead_of(error.args[0])
                 name = _named(key)
+                if cause.code() == KafkaError._TIMED_OUT:
+                    raise unreachable(self._bootstrap, cause.str()) from error
                 raise refused(self._kafka, cause, topic=name, group=name, state=state) or LogError(
                     "kafka-refused",
                     f"the brokers at {self._bootstrap} refused: {error.args[0].str()}",

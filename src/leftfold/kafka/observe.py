@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from confluent_kafka import TopicCollection, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # its stubs forget to re-export these
     ConfigResource,
     ConfigSource,
@@ -22,7 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # its stubs fo
 from leftfold import clock
 from leftfold.errors import LogError
 from leftfold.fold.durations import SECOND
-from leftfold.kafka.admin import EARLIEST, LATEST, Admin, passes
+from leftfold.kafka.admin import ASK_S, EARLIEST, LATEST, Admin, passes
 from leftfold.kafka.group_offsets import GroupOffsets
 from leftfold.kafka.log_reader import LogReader
 from leftfold.kafka.observed import (
@@ -47,7 +47,7 @@ _Thing = TypeVar("_Thing")
 
 def observe_cluster(admin: Admin, kafka: Kafka, names: Iterable[str] | None = None) -> ObservedCluster:
     """Observe the topics in `names` that exist, or all topics but Kafka's own, with the groups that read them."""
-    described = admin.answer(admin.client.describe_cluster())
+    described = admin.asked(lambda: {None: admin.client.describe_cluster(request_timeout=ASK_S)})[None]
     dirs = log_dirs(kafka)
     topics = _existing_topics(admin, names, dirs)
     # Each broker returns only its own settings, so each needs its own call.
@@ -60,6 +60,12 @@ def observe_cluster(admin: Admin, kafka: Kafka, names: Iterable[str] | None = No
     )
     groups = _groups(admin, kafka, topics)
     return ObservedCluster(str(described.cluster_id), clock.now_us(), brokers, topics, groups)
+
+
+def observe_groups(admin: Admin, kafka: Kafka, names: Iterable[str] | None = None) -> ObservedCluster:
+    """Observe topics and groups as `observe_cluster` does, without brokers and sizes, for which all would be asked."""
+    topics = _existing_topics(admin, names, LogDirs())
+    return ObservedCluster(str(admin.metadata().cluster_id), clock.now_us(), (), topics, _groups(admin, kafka, topics))
 
 
 def observe_topics(admin: Admin, kafka: Kafka, names: Iterable[str] | None = None) -> dict[str, ObservedTopic]:
@@ -187,7 +193,7 @@ def _topics(admin: Admin, names: list[str], existing: Any, dirs: LogDirs) -> dic
         return {}
     configs = admin.configs(ConfigResource.Type.TOPIC, names)
     names = sorted(configs)  # without those that were deleted meanwhile
-    described = admin.each(admin.client.describe_topics(TopicCollection(names)))
+    described = admin.described(names)
     led = [(name, n) for name in names for n, part in existing[name].partitions.items() if part.leader >= 0]
     places = [TopicPartition(name, number) for name, number in led]
     starts, ends = _offsets(admin, places, EARLIEST), _offsets(admin, places, LATEST)
@@ -221,13 +227,13 @@ def _values(entries: dict[str, Any]) -> dict[str, str]:
 def _groups(admin: Admin, kafka: Kafka, topics: dict[str, ObservedTopic]) -> dict[str, ObservedGroup]:
     """Return the groups that have a position in one of the topics, or a member that reads one."""
     deadline = clock.monotonic() + _COORDINATED_S
-    listed = admin.answer(admin.client.list_consumer_groups())
+    listed = admin.answer(admin.client.list_consumer_groups(request_timeout=ASK_S))
     # Wait for a broker that still loads the groups that it has taken over. A broker that refuses to list groups would
     # continue to refuse.
     # The library's documentation calls these errors KafkaException; in fact they are KafkaError.
     while any(passes(error) for error in listed.errors) and clock.monotonic() < deadline:
         time.sleep(0.2)
-        listed = admin.answer(admin.client.list_consumer_groups())
+        listed = admin.answer(admin.client.list_consumer_groups(request_timeout=ASK_S))
     names = sorted(group.group_id for group in listed.valid)
     if not names:
         return {}
@@ -252,7 +258,7 @@ def _looked_at(admin: Admin, kafka: Kafka, names: list[str]) -> dict[str, tuple[
         """Ask for descriptions; if asked again, with a new client (see `admin.MOVING`)."""
         nonlocal asked
         asked = admin if asked is None else Admin(kafka)
-        return dict(asked.client.describe_consumer_groups(groups))
+        return dict(asked.client.describe_consumer_groups(groups, request_timeout=ASK_S))
 
     described = _asked_again(admin, names, describe, _COORDINATED_S)
     with closing(GroupOffsets(kafka)) as offsets:

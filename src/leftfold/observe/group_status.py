@@ -12,7 +12,7 @@ from typing import Any
 from leftfold import clock
 from leftfold.fold.durations import SECOND
 from leftfold.kafka.admin import Admin
-from leftfold.kafka.observe import first_unread, observe_cluster
+from leftfold.kafka.observe import first_unread, observe_groups
 from leftfold.kafka.observed import ObservedCluster, ObservedGroup
 from leftfold.settings import Kafka
 
@@ -61,7 +61,7 @@ def group_statuses(kafka: Kafka, admin: Admin, topics: list[str] | None, views: 
 
     `views` gives the view whose position a group shows.
     """
-    seen = observe_cluster(admin, kafka, topics)
+    seen = observe_groups(admin, kafka, topics)
     behind = {name: unread for name, group in seen.groups.items() if (unread := _behind(seen, group))}
     waiting, now_us = first_unread(kafka, seen, behind), clock.now_us()
     return [

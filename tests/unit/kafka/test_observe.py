@@ -31,7 +31,7 @@ class Later:
     def __init__(self, **groups: tuple[str, int, dict[str, dict[int, int]]]) -> None:
         self.groups = groups
         self.client = SimpleNamespace(
-            describe_consumer_groups=lambda names: {name: self._described(name) for name in names},
+            describe_consumer_groups=lambda names, **_: {name: self._described(name) for name in names},
         )
 
     def answer(self, answer: Any) -> Any:
@@ -208,7 +208,7 @@ def test_a_broker_that_refuses_to_list_groups_is_not_asked_again() -> None:
     moving = KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
     answers = iter([[moving, refused], [refused]])
 
-    def listed() -> Any:
+    def listed(**_: Any) -> Any:
         return SimpleNamespace(valid=[], errors=next(answers))
 
     admin: Any = SimpleNamespace(answer=lambda answer: answer, client=SimpleNamespace(list_consumer_groups=listed))
