@@ -1,12 +1,18 @@
-"""Groups on real brokers: partitions that are given up while fetching is paused, and coordinators that die."""
+"""Groups on real brokers: fetching that is paused, members that leave in a rebalance, and coordinators that die."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 import signal
+import subprocess
+import sys
+import time
 import uuid
 from pathlib import Path
 
+import pytest
 from confluent_kafka.admin import AdminClient
 
 from leftfold.errors import LogError
@@ -74,6 +80,69 @@ def test_a_partition_that_was_paused_comes_back(cluster: Cluster, tmp_path: Path
     member.close()
 
 
+LEAVING = """
+import sys
+
+import leftfold
+from leftfold.kafka.group import Member, Position
+from tests.engine.test_group import FromTheStart
+
+
+class Committing(FromTheStart):
+    def revoked(self, parts):
+        print("committed" if member.commit({part: Position(0, "") for part in parts}) else "refused", flush=True)
+        super().revoked(parts)
+
+
+app = leftfold.open(sys.argv[1])
+events = Committing()
+member = Member(app.kafka, sys.argv[2], [app.profile.topic_name("orders")], events)
+while len(events.parts) != int(sys.argv[3]):
+    member.poll(1_000, 0.1)
+print("ready", flush=True)
+sys.stdin.readline()
+member.close()
+print("has left", flush=True)
+"""
+
+
+@pytest.mark.parametrize(("before", "after"), [(3, 6), (6, 3)])
+def test_a_member_leaves_before_it_hears_of_a_change(cluster: Cluster, tmp_path: Path, before: int, after: int) -> None:
+    """The broker has given it more partitions, or fewer, and it leaves before it polls, as at a SIGTERM."""
+    app = consumers.make(tmp_path, cluster.endpoints, f"g{uuid.uuid4().hex[:8]}", "")
+    topic, group, others = app.profile.topic_name("orders"), f"g{uuid.uuid4().hex}", FromTheStart()
+
+    def targets() -> set[int]:
+        """How many partitions each member is to have."""
+        members = app.log[0].asked(lambda: app.log[0].client.describe_consumer_groups([group]))[group].members
+        return {len(m.target_assignment.topic_partitions) for m in members if m.target_assignment is not None}
+
+    with contextlib.ExitStack() as stack:
+        others_first = Member(app.kafka, group, [topic], others) if before == 3 else None
+        # A process of its own: a client that never answers would hold the interpreter, and this test with it.
+        command = [sys.executable, "-c", LEAVING, str(tmp_path), group, str(before)]
+        leaving = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        stack.enter_context(leaving)
+        stack.callback(leaving.kill)
+        said = leaving.stdout
+        assert said is not None
+
+        def is_ready() -> bool:
+            if others_first is not None:
+                others_first.poll(1_000, 0.1)
+            return bool(select.select([said], [], [], 0)[0])
+
+        projects.await_true(is_ready, timeout=120, what="both members")
+        if others_first is not None:
+            others_first.close()
+        else:
+            stack.enter_context(contextlib.closing(Member(app.kafka, group, [topic], others)))
+        projects.await_true(lambda: targets() == {after}, timeout=120, what="the change")
+        time.sleep(3)  # three heartbeats: by one of them the member hears of it, and nothing shows that before a poll
+        told, _ = leaving.communicate("leave\n", timeout=60)
+    assert set(told.splitlines()) == {"ready", "committed", "has left"}
+
+
 def test_groups_after_their_coordinator_has_died(cluster: Cluster, tmp_path: Path) -> None:
     """A group is shown, a view's position is shown as a group, and a position is set, by clients that asked before."""
     app = consumers.make(tmp_path, cluster.endpoints, f"g{uuid.uuid4().hex[:8]}", "")
@@ -118,3 +187,14 @@ def test_groups_after_their_coordinator_has_died(cluster: Cluster, tmp_path: Pat
         projects.await_true(lambda: shown() == {group: 1, view: 0, empty: 0}, timeout=120, what="all groups")
     lag.close()
     member.close()
+
+
+def test_groups_are_shown_while_a_broker_is_away(cluster: Cluster, tmp_path: Path) -> None:
+    app = consumers.make(tmp_path, cluster.endpoints, f"g{uuid.uuid4().hex[:8]}", "")
+    first, group = LogPartition(app.profile.topic_name("orders"), 0), f"g{uuid.uuid4().hex}"
+    set_group_offsets(app.kafka, group, {first: Position(0, "")})
+    assert [g.group for g in app.groups("orders")] == [group]
+    os.kill(cluster.endpoints.processes["broker-1"].pid, signal.SIGKILL)
+    app.groups("orders")  # at once, while other brokers still name the dead one
+    projects.await_true(lambda: [g.group for g in app.groups("orders")] == [group], timeout=240, what="the group")
+    cluster.cluster.up(cluster.root)

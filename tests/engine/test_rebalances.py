@@ -126,7 +126,7 @@ def test_members_that_come_and_go(cluster: Cluster, tmp_path: Path, capsys: pyte
 def spread(app: leftfold.App, consumer: str) -> list[int]:
     """How many partitions of the topic each member has, by the broker."""
     group = leftfold.settings.group_id(app.profile.namespace, consumer)
-    described = app.log[0].answer(app.log[0].client.describe_consumer_groups([group])[group])
+    described = app.log[0].asked(lambda: app.log[0].client.describe_consumer_groups([group]))[group]
     name = app.profile.topic_name("orders")
     parts = [[p for p in m.assignment.topic_partitions if p.topic == name] for m in described.members]
     return sorted(map(len, parts))

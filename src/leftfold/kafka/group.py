@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -204,7 +205,7 @@ class Member:
     def commit(self, positions: Mapping[LogPartition, Position], patience_s: float = 0.0) -> bool:
         """Commit positions, and wait. Returns False if it may not have taken effect, or another member owns them now.
 
-        With patience, it waits so long for a coordinator that is being chosen.
+        With patience, it waits so long for a coordinator that is being chosen, or for the member's new epoch.
         """
         deadline = clock.monotonic() + patience_s
         while True:
@@ -216,7 +217,7 @@ class Member:
             if not errors:
                 return True
             self._refused_commit(errors[0])
-            if not passes(errors[0]) or clock.monotonic() > deadline:
+            if not _may_be_taken_again(errors[0]) or clock.monotonic() > deadline:
                 return False
             time.sleep(_AGAIN_S)
 
@@ -250,6 +251,13 @@ class Member:
     def close(self) -> None:
         """Leave the group. Partitions that are still assigned are revoked first."""
         self._closing = True
+        # If a change of the assignment waits for a poll, librdkafka's `close` leaves the group at once. The calls that
+        # revoke partitions come after that: their commit is refused, and `incremental_unassign` may never return.
+        # Without a subscription no change comes any more, and those that wait are served here.
+        with suppress(KafkaException):  # the brokers have ended this member already
+            self._client.unsubscribe()
+        while self._client.poll(0) is not None:
+            pass
         self._client.close()
         if self._trouble is not None:
             raise self._trouble
@@ -315,6 +323,15 @@ class Member:
             fix="start it again",
             retriable=error.retriable() or passes(error),
         )
+
+
+def _may_be_taken_again(error: KafkaError) -> bool:
+    """Return whether the same commit may be accepted a moment later.
+
+    A member with an old epoch learns the new one by its next heartbeat. It may still own the partitions. librdkafka
+    sends other commits again by itself then, but not those that a program waits for.
+    """
+    return passes(error) or error.code() == KafkaError.STALE_MEMBER_EPOCH
 
 
 def places_of(positions: Mapping[LogPartition, Position]) -> list[TopicPartition]:
