@@ -284,11 +284,11 @@ class Member:
             self._events.revoked([LogPartition(p.topic, p.partition) for p in places])
         except Exception as error:  # noqa: BLE001 # it would be lost in librdkafka; `poll` raises it
             self._trouble = error
-        client.incremental_unassign(places)
+        _unassign(client, places)
 
     def _on_lost(self, client: Consumer, places: list[TopicPartition]) -> None:
         self._events.lost([LogPartition(p.topic, p.partition) for p in places])
-        client.incremental_unassign(places)
+        _unassign(client, places)
 
     def _on_error(self, error: KafkaError) -> None:
         self._heard(error)
@@ -323,6 +323,12 @@ class Member:
             fix="start it again",
             retriable=error.retriable() or passes(error),
         )
+
+
+def _unassign(client: Consumer, places: list[TopicPartition]) -> None:
+    """Give up partitions. Those that were refused when they were assigned are not in the client's assignment."""
+    held = {(place.topic, place.partition) for place in client.assignment()}
+    client.incremental_unassign([place for place in places if (place.topic, place.partition) in held])
 
 
 def _may_be_taken_again(error: KafkaError) -> bool:
