@@ -6,6 +6,7 @@ The commands of `console` blocks are run, and their output is compared. `diff` b
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.engine import projects
 from tests.engine.test_tutorial import Block, Shell, blocks, matches
 
 DOCS = Path(__file__).parents[2] / "docs"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @contextmanager
@@ -26,6 +28,19 @@ def shop(root: Path, endpoints: Endpoints, namespace: str) -> Iterator[Shell]:
     try:
         assert shell.run("leftfold init shop && cd shop").code == 0
         projects.name_engines(shell.directory, endpoints, namespace)
+        yield shell
+    finally:
+        shell.close()
+
+
+@contextmanager
+def example(name: str, root: Path, endpoints: Endpoints, namespace: str) -> Iterator[Shell]:
+    """A shell in a copy of a project of examples/, with a profile that names the given cluster."""
+    directory = root / name
+    shutil.copytree(EXAMPLES / name, directory)
+    projects.name_engines(directory, endpoints, namespace)
+    shell = Shell(directory)
+    try:
         yield shell
     finally:
         shell.close()

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.engine import guides, projects
+from tests.engine import guides
 from tests.engine.conftest import Cluster
 from tests.engine.test_tutorial import Shell
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "fix_and_replay"
 GUIDE = guides.DOCS / "guide" / "fix-and-replay.md"
 NAMESPACE = f"f{uuid.uuid4().hex[:8]}"
 
@@ -22,14 +20,8 @@ pytestmark = pytest.mark.timeout(900)
 
 @pytest.fixture
 def shell(cluster: Cluster, tmp_path: Path) -> Iterator[Shell]:
-    root = tmp_path / "fraud"
-    shutil.copytree(EXAMPLE, root)
-    projects.name_engines(root, cluster.endpoints, NAMESPACE)
-    shell = Shell(root)
-    try:
+    with guides.example("fix_and_replay", tmp_path, cluster.endpoints, NAMESPACE) as shell:
         yield shell
-    finally:
-        shell.close()
 
 
 def test_guide(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
