@@ -35,15 +35,20 @@ def shop(root: Path, endpoints: Endpoints, namespace: str) -> Iterator[Shell]:
 
 @contextmanager
 def example(name: str, root: Path, endpoints: Endpoints, namespace: str) -> Iterator[Shell]:
-    """A shell in a copy of a project of examples/, with a profile that names the given cluster."""
-    directory = root / name
-    shutil.copytree(EXAMPLES / name, directory)
-    projects.name_engines(directory, endpoints, namespace)
-    shell = Shell(directory)
+    """A shell in a copy of a project of examples/."""
+    shell = Shell(copied(name, root, endpoints, namespace))
     try:
         yield shell
     finally:
         shell.close()
+
+
+def copied(name: str, root: Path, endpoints: Endpoints, namespace: str) -> Path:
+    """Copy a project of examples/, with a profile that names the given cluster, and return its directory."""
+    directory = root / name
+    shutil.copytree(EXAMPLES / name, directory)
+    projects.name_engines(directory, endpoints, namespace)
+    return directory
 
 
 def check_read(page: Path) -> None:

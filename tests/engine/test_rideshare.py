@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
 import signal
 import threading
 import time
@@ -30,7 +29,7 @@ FULL = os.environ.get("LEFTFOLD_RIDESHARE") == "full"
 DRIVERS, SECONDS, KILLS = (10_000, 60, 5) if FULL else (100, 40, 1)
 SPEED = 1 if FULL else 20  # seconds of traffic in a second, at most
 SEED = int(os.environ.get("LEFTFOLD_SEED", "20261118"))
-EXAMPLE = Path(__file__).parents[2] / "examples" / "rideshare"
+EXAMPLE = guides.EXAMPLES / "rideshare"
 README = EXAMPLE / "README.md"
 NAMESPACE = f"s{uuid.uuid4().hex[:8]}"
 
@@ -50,18 +49,8 @@ def ledger(postgres: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def shell(cluster: Cluster, tmp_path: Path, ledger: str) -> Iterator[Shell]:
-    shell = Shell(copied(cluster, tmp_path, NAMESPACE))
-    try:
+    with guides.example("rideshare", tmp_path, cluster.endpoints, NAMESPACE) as shell:
         yield shell
-    finally:
-        shell.close()
-
-
-def copied(cluster: Cluster, directory: Path, namespace: str) -> Path:
-    root = directory / "rideshare"
-    shutil.copytree(EXAMPLE, root)
-    projects.name_engines(root, cluster.endpoints, namespace)
-    return root
 
 
 def module(name: str) -> Any:
@@ -87,7 +76,7 @@ def test_every_fare_is_right_after_kills(
 ) -> None:
     traffic, fares = module("traffic"), module("fares")
     start = datetime.now(UTC)
-    root = copied(cluster, tmp_path, f"s{uuid.uuid4().hex[:8]}")
+    root = guides.copied("rideshare", tmp_path, cluster.endpoints, f"s{uuid.uuid4().hex[:8]}")
     app = leftfold.open(root)
     projects.apply(app)
     with psycopg.connect(ledger) as db:
