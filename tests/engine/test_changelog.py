@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 import signal
 import uuid
 import zlib
@@ -280,6 +281,19 @@ def test_executors_write_what_the_driver_writes(changelog: ChangelogTopic, spark
         write_changelog(packed, changelog, 1)
     assert (stale.value.found, stale.value.batch) == (3, 1)
     assert len(read(changelog)) == 442
+
+
+def test_the_last_record_of_a_slot_is_its_latest_tile(changelog: ChangelogTopic, spark: Any) -> None:
+    """A batch that spans more time than a ring has several tiles of one slot, in any order."""
+    from leftfold.spark.sinks.changelog import write_changelog, write_changelog_rows
+
+    tiles = [-80, -5, 70, 145, 9_220, 10_045]  # of a ring of 75 slots
+    rows = [(f"e{e}", "1:70", f'[{index},0,"v"]') for e in range(40) for index in tiles]
+    random.Random(7).shuffle(rows)
+    latest = {f"1:70/e{e}": '[10045,0,"v"]' for e in range(40)}
+    assert write_changelog(spark.createDataFrame(rows, "entity string, name string, value string"), changelog, 0) == 240
+    assert write_changelog_rows(rows, replace(changelog, scope=f"{changelog.scope}/driver", build="b2"), 0) == 240
+    assert state(changelog) == {f"{build}/{key}": value for build in ("b1", "b2") for key, value in latest.items()}
 
 
 def test_spark_chooses_the_same_writer(spark: Any) -> None:

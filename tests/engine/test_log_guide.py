@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -104,46 +104,58 @@ def test_a_rebalance_pauses_only_what_moves(app: leftfold.App, capsys: pytest.Ca
 
     first, second = Consumer(settings), Consumer(settings)
     seen: dict[int, list[float]] = {partition: [] for partition in range(6)}
+    given_up: set[int] = set()
+    moved: set[int] = set()  # partitions of which the second member has read a record
 
-    def poll(member: Consumer, seconds: float) -> None:
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            for message in member.consume(100, timeout=0.02):
-                if message.error() is None:
-                    seen[message.partition() or 0].append(time.monotonic())
+    def poll(member: Consumer) -> None:
+        for message in member.consume(100, timeout=0.02):
+            if message.error() is None:
+                partition = message.partition() or 0
+                seen[partition].append(time.monotonic())
+                if member is second:
+                    moved.add(partition)
 
-    sender = threading.Thread(target=keep_sending)
-    sender.start()
+    def poll_second() -> None:
+        while not ended.is_set():
+            poll(second)
+
+    def until(is_so: Callable[[], bool], what: str) -> None:
+        def looked() -> bool:
+            polled = time.monotonic()
+            while time.monotonic() < polled + 0.2:
+                poll(first)
+            return is_so()
+
+        projects.await_true(looked, timeout=240, what=what)
+
+    threads = [threading.Thread(target=keep_sending), threading.Thread(target=poll_second)]
     try:
-        first.subscribe([topic])
-
-        def reads_all() -> bool:
-            poll(first, 0.2)
-            return all(seen.values())
-
-        projects.await_true(reads_all, timeout=240, what="a record of each partition")
-        poll(first, 3)
-        joined = time.monotonic()
+        first.subscribe([topic], on_revoke=lambda _, places: given_up.update(place.partition for place in places))
+        threads[0].start()
+        until(lambda: all(seen.values()), "a record of each partition")
+        before = time.monotonic()
+        until(lambda: time.monotonic() > before + 3, "records for three seconds")
         second.subscribe([topic])
-        other = threading.Thread(target=lambda: poll(second, 15))
-        other.start()
-        poll(first, 15)
-        other.join()
+        threads[1].start()
+        until(lambda: len(moved) == 3, "records of three partitions that moved")
         stayed = {place.partition for place in first.assignment()}
-        moved = {place.partition for place in second.assignment()}
+        assert given_up == moved, "only what moves is given up"
     finally:
         ended.set()
-        sender.join()
-        first.close()
-        second.close()
-    assert len(stayed) == len(moved) == 3
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join()
+        for member in (first, second):  # as `kafka.group.Member` leaves
+            member.unsubscribe()
+            while member.poll(0) is not None:
+                pass
+            member.close()
     assert stayed | moved == set(range(6))
 
     def longest(partition: int) -> float:
-        times = [at for at in seen[partition] if at > joined - 3]
+        times = [at for at in seen[partition] if at > before]
         return max(later - earlier for earlier, later in pairwise(times))
 
     still, pauses = max(map(longest, stayed)), max(map(longest, moved))
     with capsys.disabled():
         print(f"\n    longest pause of a partition that stayed {still:.2f} s, of one that moved {pauses:.2f} s")
-    assert still <= pauses

@@ -1,5 +1,8 @@
 """Write one batch of a view to its changelog: rows are grouped by writer, and each writer has its own transaction.
 
+A batch that spans more time than a ring has several tiles of one slot, which share a key. Compaction and readers keep
+the last record of a key, so rows are written in the order of their indexes.
+
 The driver gets back only a count per task, or the information that another run has written a newer batch.
 """
 
@@ -13,6 +16,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from leftfold.kafka.changelog import ChangelogTopic, StaleWriterError, write, writer_of
 
@@ -24,7 +28,8 @@ def write_changelog(packed: DataFrame, changelog: ChangelogTopic, number: int, *
     """Write rows by the executors. Return the number of records written, without those that were there already."""
     own = "cast(pmod(crc32(cast(entity as binary)), {}) as int) as writer"
     rows = packed.where("entity is not null").selectExpr(own.format(changelog.writers), "entity", "name", "value")
-    gathered = rows.repartition(changelog.writers, "writer").sortWithinPartitions("writer")
+    index = F.expr("cast(substring_index(substring(value, 2), ',', 1) as long)")  # of "[index,batch,…"
+    gathered = rows.repartition(changelog.writers, "writer").sortWithinPartitions("writer", index)
     task = partial(_on_executor, changelog=changelog, number=number, repair=repair)
     results = gathered.mapInArrow(task, "sent long, found long").collect()
     newer = [result["found"] for result in results if result["found"] is not None]
@@ -41,12 +46,18 @@ def write_changelog_rows(
     All writers run at the same time, because each of them mostly waits.
     """
     shares: dict[int, list[tuple[str, str, str]]] = {}
-    for entity, field, value in rows:
+    for entity, field, value in sorted(rows, key=_index):
         if entity is not None:
             shares.setdefault(writer_of(entity, changelog.writers), []).append((entity, field, value))
     with ThreadPoolExecutor(changelog.writers) as pool:
         sent = [pool.submit(write, changelog, w, number, share, repair=repair) for w, share in shares.items()]
     return sum(future.result() for future in sent)
+
+
+def _index(row: tuple[str | None, str, str]) -> int:
+    """The index of a row, whose value is "[index,batch,…"; 0 for a row of the ledger, which is not written."""
+    entity, _, value = row
+    return 0 if entity is None else int(value[1 : value.index(",")])
 
 
 def _on_executor(
