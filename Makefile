@@ -38,7 +38,7 @@ $(CLASSES): pyproject.toml
 engine: $(CLASSES) ## Tests on real brokers, registry, Redis and Spark, which they start themselves, two files at a time
 	$(BRIEF) $(BIN)/pytest -q -m "engine and not history and not long" -n 2 --dist loadfile --durations 25 $(ENGINE)
 
-history: $(CLASSES) ## More cases of replays, archives, training sets and rebuilds, two files at a time
+history: $(CLASSES) ## More cases of views, stores, replays, archives, training sets and rebuilds, two files at a time
 	$(BRIEF) $(BIN)/pytest -q -m history -n 2 --dist loadfile --durations 25 $(ENGINE)
 
 kills: ## The long crash test: 1,000,000 events, the driver killed five times, a broker killed

@@ -255,6 +255,7 @@ def live_periods(app: leftfold.App, spark: Any, rate: int) -> list[float]:
     return seen
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_state_and_memory_of_four_times_the_keys(
     cluster: Cluster, tmp_path: Path, spark: Any, constants: Constants, monkeypatch: pytest.MonkeyPatch

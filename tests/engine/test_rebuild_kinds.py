@@ -169,6 +169,7 @@ def test_history_that_the_log_has_deleted(cluster: Cluster, tmp_path: Path, spar
     assert changed.promote(VIEW).followed == done.build
 
 
+@pytest.mark.history
 def test_what_was_re_driven_stands_in_its_place(cluster: Cluster, tmp_path: Path, spark: Any) -> None:
     """Before the rebuild, for its scan, and after it, for closed tiles of the stream; the counts are the log's."""
     project = Project(cluster.endpoints, tmp_path / "p", seed=SEED)

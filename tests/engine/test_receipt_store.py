@@ -285,6 +285,7 @@ class Shifted:
         return {int(n): int(rows["ever"].sum()) for n, rows in found.groupby("n")}
 
 
+@pytest.mark.history
 @pytest.mark.timeout(600)
 def test_a_view_over_days(cluster: Cluster, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "OFFSETS_PER_PARTITION", 10)
