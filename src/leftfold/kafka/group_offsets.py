@@ -77,14 +77,14 @@ def set_group_offsets(kafka: Kafka, group: str, positions: Mapping[LogPartition,
         client = Admin(kafka).client  # a new one each time: see `admin.MOVING`
         try:
             answer = client.alter_consumer_group_offsets(asked, request_timeout=TIMEOUT_S)[group].result()
-            break
+            errors = [place.error for place in answer.topic_partitions or [] if place.error is not None]
         except KafkaException as error:
-            if error.args[0].code() not in MOVING or clock.monotonic() > deadline:
-                raise _refused(kafka, group, error.args[0]) from error
+            errors = [error.args[0]]
+        if not errors:
+            return
+        if errors[0].code() not in MOVING or clock.monotonic() > deadline:
+            raise _refused(kafka, group, errors[0])
         time.sleep(0.1)
-    for place in answer.topic_partitions or []:
-        if place.error is not None:
-            raise _refused(kafka, group, place.error)
 
 
 def _refused(kafka: Kafka, group: str, error: KafkaError) -> LogError:

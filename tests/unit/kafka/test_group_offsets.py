@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 from kafka import TopicPartition  # type: ignore[import-untyped]
 from kafka.errors import (  # type: ignore[import-untyped]
     GroupAuthorizationFailedError,
@@ -78,3 +79,31 @@ def test_librdkafka_is_never_asked() -> None:
     """It would end the process: confluentinc/librdkafka#5040."""
     root = Path(leftfold.__file__).parent
     assert [path for path in root.rglob("*.py") if "list_consumer_group_offsets" in path.read_text()] == []
+
+
+class Setting:
+    """An admin whose brokers answer for the one partition with each of these codes in turn, then accept."""
+
+    def __init__(self, codes: list[int]) -> None:
+        self.client = self
+        self._codes = codes
+
+    def alter_consumer_group_offsets(self, asked: list[Any], **_: Any) -> dict[str, Any]:
+        error = KafkaError(self._codes.pop(0)) if self._codes else None
+        place = SimpleNamespace(error=error)
+        answer = SimpleNamespace(topic_partitions=[place])
+        return {asked[0].group_id: SimpleNamespace(result=lambda: answer)}
+
+
+def test_a_position_is_set_once_the_coordinator_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes = [KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS]
+    monkeypatch.setattr(module, "Admin", lambda _: Setting(codes))
+    module.set_group_offsets(KAFKA, "billing", {PARTS[0]: Position(3, "")})
+    assert codes == []
+
+
+def test_a_position_is_not_set_under_a_member(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "Admin", lambda _: Setting([KafkaError.UNKNOWN_MEMBER_ID]))
+    with pytest.raises(LogError) as raised:
+        module.set_group_offsets(KAFKA, "billing", {PARTS[0]: Position(3, "")})
+    assert raised.value.code == "group-has-members"
