@@ -176,7 +176,11 @@ def _offsets(admin: Admin, places: list[TopicPartition], spec: Any) -> dict[tupl
 
     A leader that was just elected does not know them at once. It is asked again for a while.
     """
-    infos = _asked_again(admin, places, lambda asked: admin.client.list_offsets(dict.fromkeys(asked, spec)), _ELECTED_S)
+
+    def ask(asked: list[TopicPartition]) -> dict[TopicPartition, Any]:
+        return dict(admin.client.list_offsets(dict.fromkeys(asked, spec), request_timeout=ASK_S))
+
+    infos = _asked_again(admin, places, ask, _ELECTED_S)
     return {(place.topic, place.partition): int(answer.offset) for place, answer in infos.items()}
 
 
