@@ -51,7 +51,7 @@ def test_receipts_tile_the_log(project: Project, spark: Any, monkeypatch: pytest
     assert all(r.digest for r in receipts)
 
 
-@pytest.mark.parametrize("how", ["flushed", "restored"])
+@pytest.mark.parametrize("how", ["flushed", pytest.param("restored", marks=pytest.mark.history)])
 def test_a_store_that_lost_data_is_repaired(project: Project, spark: Any, how: str) -> None:
     project.send(3_000)
     with project.app.producer("payments") as producer:  # a schema that no registry knows, met again by the repair
