@@ -254,7 +254,6 @@ def read_or_refused(read: Callable[[], Any]) -> tuple[Any, LeftfoldError | None]
         return None, refusal
 
 
-@pytest.mark.history
 def test_the_head_is_deleted_while_history_is_read(project: Archived) -> None:
     """At random moments, up to random offsets: every offset once, or a refusal that names the gap."""
     times = 20 if os.environ.get("LEFTFOLD_ARCHIVE") == "full" else 5

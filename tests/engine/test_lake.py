@@ -136,7 +136,6 @@ def test_a_deleted_checkpoint(fed: Fed) -> None:
     fed.expect_all()
 
 
-@pytest.mark.history
 def test_a_checkpoint_of_an_old_backup(fed: Fed) -> None:
     assert fed.feed() is None
     shutil.copytree(fed.checkpoint, fed.directory / "backup")

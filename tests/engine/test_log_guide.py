@@ -150,6 +150,7 @@ def test_a_rebalance_pauses_only_what_moves(app: leftfold.App, capsys: pytest.Ca
             while member.poll(0) is not None:
                 pass
             member.close()
+    assert len(stayed) == len(moved) == 3
     assert stayed | moved == set(range(6))
 
     def longest(partition: int) -> float:

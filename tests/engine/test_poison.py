@@ -128,7 +128,6 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 # Ids that no registry gave out --------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
 def test_unknown_ids_stop_a_query_once(cluster: Cluster, spark: Any, tmp_path: Path, starts: Counter[str]) -> None:
     app = made(cluster, tmp_path)
     ids = send(app, GOOD, GARBAGE)

@@ -268,7 +268,6 @@ CORRECTED = BOTH.replace('lateness="10m"', 'lateness="10m", log_time="producer"'
 START = datetime.now(UTC) - timedelta(hours=6)
 
 
-@pytest.mark.history
 @pytest.mark.timeout(3_600 if FULL else 900)
 def test_a_store_that_loses_only_what_was_re_driven(
     cluster: Cluster, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
