@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -89,33 +90,64 @@ class Tools:
         """So many readers, as soon as as many as can have a partition."""
         readers: list[Consumer] = []
         partitions = len(self.admin.list_topics(topic, timeout=120).topics[topic].partitions)
+        seen: list[str] = []  # what the clients said, in case that nothing comes of it
         joined = float("-inf")
 
         def settled() -> bool:
-            # A client that joined while its coordinator moved may wait for ever: then others join. Members that could
-            # not say that they left keep their partitions for the 45 s of a session, so others come well after that.
+            # Clients that joined while their coordinator moved may wait for ever: then others join, in a group that
+            # begins anew. Members that could not say that they left keep their partitions for the 45 s of a session,
+            # so others come well after that.
             nonlocal joined
             if time.monotonic() - joined > 100:
                 joined = time.monotonic()
-                while readers:
-                    readers.pop().close()
-                readers.extend(self._consumer(group, protocol) for _ in range(number))
+                if readers:
+                    seen.append(f"assigned after 100 s: {[reader.assignment() for reader in readers]}")
+                    while readers:
+                        readers.pop().close()
+                    self._delete_group(group, seen)
+                readers.extend(self._consumer(group, protocol, said=seen) for _ in range(number))
                 for reader in readers:
                     reader.subscribe([topic])
             for reader in readers:
-                reader.poll(0.1)
+                message = reader.poll(0.1)
+                if message is not None and message.error() is not None:
+                    seen.append(str(message.error()))
             return sum(bool(reader.assignment()) for reader in readers) == min(number, partitions)
 
         try:
-            projects.await_true(settled, timeout=380, what="an assignment")
+            try:
+                projects.await_true(settled, timeout=380, what="an assignment")
+            except AssertionError:
+                print(*seen[-400:], sep="\n")
+                raise
             yield readers
         finally:
             for reader in readers:
                 reader.close()
 
-    def _consumer(self, group: str, protocol: str = "classic") -> Consumer:
-        settings = {"group.id": self.name(group), "group.protocol": protocol, "enable.auto.commit": False}
-        return Consumer({"bootstrap.servers": self.bootstrap, "auto.offset.reset": "earliest", **settings})
+    def _delete_group(self, group: str, seen: list[str]) -> None:
+        try:
+            self.admin.delete_consumer_groups([self.name(group)])[self.name(group)].result(timeout=60)
+        except KafkaException as error:  # members that could not leave are still in it: the next ones join them
+            seen.append(str(error))
+
+    def _consumer(self, group: str, protocol: str = "classic", said: list[str] | None = None) -> Consumer:
+        settings: dict[str, Any] = {"group.id": self.name(group), "group.protocol": protocol}
+        if said is not None:
+            settings |= {"debug": "cgrp", "logger": _Heard(said)}
+        common = {"bootstrap.servers": self.bootstrap, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        return Consumer({**common, **settings})
+
+
+class _Heard(logging.Logger):
+    """A logger of a Kafka client that appends what it says to a list."""
+
+    def __init__(self, said: list[str]) -> None:
+        super().__init__("kafka-client")
+        self._said = said
+
+    def handle(self, record: logging.LogRecord) -> None:
+        self._said.append(f"{record.created:.3f} {record.getMessage()}")
 
 
 @pytest.fixture
@@ -216,7 +248,6 @@ def test_what_only_a_second_look_and_the_newest_records_show(cluster: Cluster, t
         writer.produce(aborted, value=b"x", partition=number % 2)
     assert writer.flush(240) == 0
     writer.abort_transaction(20)
-    tools.commit("nearly", old, PER_PARTITION - 1, PER_PARTITION)
     ended = threading.Event()
 
     def move(reader: Consumer) -> None:
@@ -228,12 +259,14 @@ def test_what_only_a_second_look_and_the_newest_records_show(cluster: Cluster, t
     with (
         tools.members("stuck", old, 1) as stuck,
         tools.members("moves", old, 1) as moves,
-        tools.members("nearly", old, 2),
+        tools.members("nearly", old, 2) as nearly,
         tools.members("commits-slowly", fresh, 1) as slow,
         tools.members("at-the-end", aborted, 1) as at_the_end,
         tools.members("keeps-positions-elsewhere", old, 1),
     ):
         stuck[0].commit(offsets=[TopicPartition(old, 0, 3), TopicPartition(old, 1, PER_PARTITION)], asynchronous=False)
+        ends = [TopicPartition(old, 0, PER_PARTITION - 1), TopicPartition(old, 1, PER_PARTITION)]
+        nearly[0].commit(offsets=ends, asynchronous=False)
         tools.fill(fresh)
         slow[0].commit(offsets=[TopicPartition(fresh, 0, 3)], asynchronous=False)
         ends = [TopicPartition(aborted, p, PER_PARTITION) for p in range(2)]
