@@ -44,8 +44,12 @@ def test_every_account_is_right(capsys: pytest.CaptureFixture[str]) -> None:
     began = time.monotonic()
     pieces = [range(at, min(at + PIECE, SCHEDULES)) for at in range(0, SCHEDULES, PIECE)]
     if FULL:
-        with ProcessPoolExecutor(PROCESSES) as pool:
-            results = list(pool.map(run_piece, pieces))
+        results = []
+        with ProcessPoolExecutor(PROCESSES) as pool, capsys.disabled():
+            for number, result in enumerate(pool.map(run_piece, pieces), 1):
+                results.append(result)
+                if number % 10 == 0:
+                    print(f"{number * PIECE:,} schedules, {time.monotonic() - began:.0f} s", flush=True)
     else:
         results = [run_piece(piece) for piece in pieces]
     took = time.monotonic() - began

@@ -86,6 +86,7 @@ class Process:
         self._session: DatabaseSession | None = None
         self._uncommitted = False
         self._busy = False
+        self._is_async = consumer.is_async
         self._once = consumer.delivery == "exactly_once"
         self._at_most_once = consumer.delivery == "at_most_once"
 
@@ -209,6 +210,8 @@ class Process:
         parts = list(self._parts)
         self._chance.shuffle(parts)
         for part in parts:
+            if len(taken) >= most:
+                break
             reading = self._parts[part]
             for entry in self._log.fetch(part, reading.next)[: most - len(taken)]:
                 reading.next = entry.offset + 1
@@ -311,7 +314,7 @@ class Process:
         if self._session is not None:
             arguments.append(self._session)
         handler: Callable[..., Any] = consumer.function
-        if consumer.is_async:
+        if self._is_async:
             return lambda: asyncio.run(handler(*arguments))
         return lambda: handler(*arguments)
 

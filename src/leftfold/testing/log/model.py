@@ -106,7 +106,11 @@ class Log:
         partition = self._partitions[part[0]][part[1]]
         if partition.leader is None:
             return []
-        partition.catch_up(partition.in_sync)
+        log = partition.log
+        if partition.high_water < log.end:
+            partition.catch_up(partition.in_sync)
+        if since >= log.end:
+            return []
         return [entry for entry in partition.read("read_committed", since=since) if entry.value is not None]
 
     def judged(self, topic: str, entry: LogEntry) -> Literal["accepted", "late"]:

@@ -86,16 +86,16 @@ class GroupRun:
 
     def _turn(self) -> bool:
         """Let one process do a step. Returns False if none has anything to do."""
-        process = self._ready[int(self._chance.random() * len(self._ready))]
-        group = self._group
-        before = group.generation, group.rebalancing
+        ready, group = self._ready, self._group
+        process = ready[int(self._chance.random() * len(ready))]
+        generation, rebalancing = group.generation, group.rebalancing
         step = next(self._running[process])
-        if step == IDLE:
-            self._ready.remove(process)
+        if step is IDLE:
+            ready.remove(process)
         # A rebalance that is due or done, or a database that is free again, gives others something to do.
-        if step == "committed" or before != (group.generation, group.rebalancing):
+        if generation != group.generation or rebalancing != group.rebalancing or step == "committed":
             self._all_ready()
-        if step == IDLE:
+        if step is IDLE:
             return bool(self._ready)
         if self._crashes and self._crashes[0][0] == step:
             self._passed += 1
