@@ -32,8 +32,7 @@ class Origins:
 
     def place(self, work: Work) -> RecordPlace:
         """Return where the record was written first."""
-        first = self.first(work)
-        return RecordPlace(work.part.topic, work.part.partition, work.offset) if first is None else first.place
+        return _place(work, self.first(work))
 
     def log_time(self, message: Any, first: FirstPlace | None) -> tuple[int, bool]:
         """Return the log time of a record in microseconds, and whether a broker set it."""
@@ -47,7 +46,8 @@ class Origins:
 
     def record(self, work: Work) -> Record:
         """Return what a handler may ask about a record."""
-        message, first, place = work.message, self.first(work), self.place(work)
+        message, first = work.message, self.first(work)
+        place = _place(work, first)
         headers = headers_of(message) if first is None else first.headers
         return Record(
             topic=place.topic,
@@ -66,7 +66,7 @@ class Origins:
         message, first = work.message, self.first(work)
         log_us, by_broker = self.log_time(message, first)
         return DeadLetter(
-            place=self.place(work),
+            place=_place(work, first),
             outcome=outcome,
             reason=reason,
             attempts=work.failures + (0 if first is None else first.attempts),
@@ -76,3 +76,7 @@ class Origins:
             value=message.value(),
             headers=headers_of(message) if first is None else first.headers,
         )
+
+
+def _place(work: Work, first: FirstPlace | None) -> RecordPlace:
+    return RecordPlace(work.part.topic, work.part.partition, work.offset) if first is None else first.place

@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # its stubs forget to re-export these
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    ListOffsetsResultInfo,
     NewTopic,
     OffsetSpec,
 )
@@ -136,28 +137,24 @@ class Admin:
 
         It counts records of open and aborted transactions too; see `stable_offsets`.
         """
-        wanted = {TopicPartition(topic, p): LATEST for p in range(partitions)}
-        return {tp.partition: int(r.offset) for tp, r in self.each(self.client.list_offsets(wanted)).items()}
+        return {p: int(found.offset) for p, found in self._offsets(topic, partitions, LATEST).items()}
 
     def stable_offsets(self, topic: str, partitions: int) -> dict[int, int]:
         """Return the last stable offset of each partition: every transaction before it has ended.
 
         A read-committed consumer gets no further than this offset.
         """
-        wanted = {TopicPartition(topic, p): LATEST for p in range(partitions)}
-        asked = self.client.list_offsets(wanted, isolation_level=IsolationLevel.READ_COMMITTED)
-        return {tp.partition: int(r.offset) for tp, r in self.each(asked).items()}
+        stable = self._offsets(topic, partitions, LATEST, IsolationLevel.READ_COMMITTED)
+        return {p: int(found.offset) for p, found in stable.items()}
 
     def newest_times(self, topic: str, partitions: int) -> dict[int, int]:
         """Return the largest timestamp (µs) of each partition that holds records."""
-        wanted = {TopicPartition(topic, p): NEWEST for p in range(partitions)}
-        newest = self.each(self.client.list_offsets(wanted))
-        return {tp.partition: int(r.timestamp) * 1_000 for tp, r in newest.items() if int(r.timestamp) >= 0}
+        newest = self._offsets(topic, partitions, NEWEST)
+        return {p: int(found.timestamp) * 1_000 for p, found in newest.items() if int(found.timestamp) >= 0}
 
     def start_offsets(self, topic: str, partitions: int) -> dict[int, int]:
         """Return the first offset that each partition still holds."""
-        wanted = {TopicPartition(topic, p): EARLIEST for p in range(partitions)}
-        return {tp.partition: int(r.offset) for tp, r in self.each(self.client.list_offsets(wanted)).items()}
+        return {p: int(found.offset) for p, found in self._offsets(topic, partitions, EARLIEST).items()}
 
     def width(self, topic: str, partitions: int) -> float:
         """Return the average number of bytes per offset, as brokers store them; 0 if they do not report sizes.
@@ -172,10 +169,19 @@ class Admin:
 
     def offsets_at(self, topic: str, partitions: int, moment: int) -> dict[int, int | None]:
         """Return each partition's first offset with a timestamp at or after `moment` (µs); None if there is none."""
-        since: Any = OffsetSpec.for_timestamp(moment // 1_000)
-        wanted = {TopicPartition(topic, p): since for p in range(partitions)}
-        offsets = self.each(self.client.list_offsets(wanted))
-        return {tp.partition: int(r.offset) if int(r.offset) >= 0 else None for tp, r in offsets.items()}
+        found = self._offsets(topic, partitions, OffsetSpec.for_timestamp(moment // 1_000))
+        return {p: int(result.offset) if int(result.offset) >= 0 else None for p, result in found.items()}
+
+    def _offsets(
+        self, topic: str, partitions: int, spec: Any, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+    ) -> dict[int, Any]:
+        """Return the result of one question about the offsets of each partition. It changes nothing."""
+        wanted = {TopicPartition(topic, p): spec for p in range(partitions)}
+
+        def ask() -> dict[Any, Any]:
+            return dict(self.client.list_offsets(wanted, isolation_level=isolation, request_timeout=ASK_S))
+
+        return {place.partition: result for place, result in self.asked(ask).items()}
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, str]:
         """Return the ids of existing topics. A topic that is deleted and created again keeps its name, not its id."""
@@ -262,6 +268,7 @@ class Admin:
                 if not error.retriable or clock.monotonic() > deadline:
                     raise
             time.sleep(0.1)
+            self.metadata()  # the client goes on asking the leaders that it knows
 
     def answer(self, future: Any) -> Any:
         return self.each({None: future})[None]
@@ -304,7 +311,17 @@ class Admin:
                         raise unreachable(self._bootstrap, why) from error
             else:
                 self._heard.forget()
-                return answer
+                return _checked(answer)
+
+
+def _checked(answer: Any) -> Any:
+    """Return an answer. Raises if it is an offset that nobody gave.
+
+    `list_offsets` reports no error for a partition whose leader did not answer. It returns an invalid offset.
+    """
+    if isinstance(answer, ListOffsetsResultInfo) and answer.offset == OFFSET_INVALID:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the leader of a partition did not answer"))
+    return answer
 
 
 def _named(key: Any) -> str:

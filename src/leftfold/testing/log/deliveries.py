@@ -329,6 +329,9 @@ class Process:
         touched = {one.part for one in taken}
         yield from self._commit_positions({p: CommittedOffset(self._parts[p].next) for p in touched})
         yield "position committed"
+        yield from self._handle(taken)
+
+    def _handle(self, taken: list[_Taken]) -> Iterator[str]:
         for works in self._calls(taken):
             yield from self._call(works)
             yield from self._bury(works)
@@ -387,12 +390,7 @@ class Process:
             yield IDLE
         self._session = session
         yield "position locked"
-        for works in self._calls(taken):
-            yield from self._call(works)
-            yield from self._bury(works)
-            for one in works:
-                self._settle(one)
-            yield "settled"
+        yield from self._handle(taken)
         for part in {one.part for one in taken}:
             reading = self._parts[part]
             session.move(self._consumer.name, part, expected=reading.began, to=reading.next)
