@@ -62,8 +62,23 @@ def _groups(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tu
     return tuple((match[1], tuple(match[2].split(","))) for _, match in parsed if match)
 
 
+def _pod_options(verb: F) -> F:
+    return _with_options(
+        verb,
+        click.option(
+            "--secret", callback=_NAME, help="Its keys become environment variables. [default: PROJECT-secrets]"
+        ),
+        click.option("--ca-secret", callback=_NAME, help="Holds the file that the profile's kafka.ca names."),
+        click.option(
+            "--directory", callback=_PATH, default="/project", show_default=True, help="Of leftfold.toml in the image."
+        ),
+        click.option("--metrics-port", type=click.IntRange(1024, 65535), default=9464, show_default=True),
+    )
+
+
 def _output_options(verb: F) -> F:
-    for option in (
+    return _with_options(
+        verb,
         click.option("--namespace", callback=_NAME, help="Of the resources. [default: the project's name]"),
         click.option(
             "--out", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="One file each, into DIR."
@@ -71,7 +86,12 @@ def _output_options(verb: F) -> F:
         click.option("--force", is_flag=True, help="Write over files in DIR that differ."),
         profile_option,
         json_option,
-    ):
+    )
+
+
+def _with_options(verb: F, *options: Callable[[F], F]) -> F:
+    """Return a verb with options, which its help shows in this order."""
+    for option in reversed(options):
         verb = option(verb)
     return verb
 
@@ -127,11 +147,6 @@ def strimzi(
 @click.option(
     "--group", "groups", callback=_groups, multiple=True, metavar="NAME=VIEW,VIEW", help="Views of one application."
 )
-@click.option("--secret", callback=_NAME, help="Its keys become environment variables. [default: PROJECT-secrets]")
-@click.option("--ca-secret", callback=_NAME, help="Holds the file that the profile's kafka.ca names.")
-@click.option(
-    "--directory", callback=_PATH, default="/project", show_default=True, help="Of leftfold.toml in the image."
-)
 @click.option(
     "--shared", callback=_PATH, default="/shared", show_default=True, help="Where pods have the volume of checkpoints."
 )
@@ -145,7 +160,7 @@ def strimzi(
 @click.option(
     "--grace", type=_COUNT, default=300, show_default=True, metavar="SECONDS", help="For the last batch of a stop."
 )
-@click.option("--metrics-port", type=click.IntRange(1024, 65535), default=9464, show_default=True)
+@_pod_options
 @_output_options
 def spark(
     image: str,
@@ -202,14 +217,9 @@ def spark(
     multiple=True,
     help="Pods of a consumer, at most its partitions. [default: 2]",
 )
-@click.option("--secret", callback=_NAME, help="Its keys become environment variables. [default: PROJECT-secrets]")
-@click.option("--ca-secret", callback=_NAME, help="Holds the file that the profile's kafka.ca names.")
-@click.option(
-    "--directory", callback=_PATH, default="/project", show_default=True, help="Of leftfold.toml in the image."
-)
 @click.option("--cpu", callback=_CPU, default="500m", show_default=True, help="Cores of each pod.")
 @click.option("--memory", callback=_SIZE, default="512Mi", show_default=True, help="Memory of each pod.")
-@click.option("--metrics-port", type=click.IntRange(1024, 65535), default=9464, show_default=True)
+@_pod_options
 @_output_options
 def consumers(
     image: str,
