@@ -41,6 +41,8 @@ def test_brokers_do_what_the_model_allows(cluster: Cluster, capsys: pytest.Captu
                         counts["worlds"] = max(counts["worlds"], *(len(p.worlds) for p in history.partitions))
                     except NotAllowed as verdict:
                         refused.append((one.document, at, str(verdict)))
+                        with capsys.disabled():
+                            print(f"\nnot allowed: operation {at}, {verdict}, of {json.dumps(one.document)}")
                         break
         if CORPUS:
             text = ",\n".join(json.dumps(document, separators=(",", ":")) for document in documents)

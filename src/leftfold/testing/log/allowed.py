@@ -66,6 +66,7 @@ class World:
         for broker in self.partition.in_sync:
             if self.partition.replicas[broker].end < end:
                 self.partition.copy_to(broker, end)
+        self.partition.high_water = max(self.partition.high_water, end)
         self.elected = self.elected and end < self.partition.high_water
 
     def fingerprint(self) -> Any:
