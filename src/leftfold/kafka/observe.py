@@ -177,7 +177,13 @@ def _offsets(admin: Admin, places: list[TopicPartition], spec: Any) -> dict[tupl
     A leader that was just elected does not know them at once. It is asked again for a while.
     """
 
+    asked_before = False
+
     def ask(asked: list[TopicPartition]) -> dict[TopicPartition, Any]:
+        nonlocal asked_before
+        if asked_before:
+            admin.metadata()  # else the client asks the leaders that it knows
+        asked_before = True
         return dict(admin.client.list_offsets(dict.fromkeys(asked, spec), request_timeout=ASK_S))
 
     infos = _asked_again(admin, places, ask, _ELECTED_S)
@@ -303,5 +309,4 @@ def _asked_again(
         things = left if clock.monotonic() < deadline else []
         if things:
             time.sleep(0.2)
-            admin.metadata()  # the client goes on asking the leaders that it knows
     return answers
