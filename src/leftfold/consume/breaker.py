@@ -29,7 +29,7 @@ class Breaker:
         self._failing: set[Hashable] = set()  # lanes that failed since the last success
         self._calls = 0
         self._was_open = False
-        self._is_away = False  # known by another way than by failures of records
+        self.is_away = False  # known by another way than by failures of records
         self._last_success = float("-inf")
 
     def succeeded(self, now: float) -> None:
@@ -38,14 +38,14 @@ class Breaker:
             self._failing.clear()
         self._calls = 0
         self.is_open, self._was_open, self._wait_s = False, False, _FIRST_WAIT_S
-        self._is_away = False
+        self.is_away = False
 
     def failed(self, lane: Hashable, now: float) -> None:
         self._calls += 1
         if len(self._failing) < _LANES:
             self._failing.add(lane)
         if self.is_open:
-            if self.next_try == _TRYING:  # else it is a call that was under way when the breaker opened
+            if self.is_trying:  # else it is a call that was under way when the breaker opened
                 self._wait_longer(now)
         elif len(self._failing) >= _LANES and self._calls >= _CALLS:
             self.is_open, self.next_try = True, now + self._wait_s
@@ -54,16 +54,26 @@ class Breaker:
 
     def away(self, now: float) -> None:
         """Open it at once: what the handler needs is known to be away."""
-        self._is_away = True
+        self.is_away = True
         if not self.is_open:
             self.is_open, self.next_try = True, now + self._wait_s
-        elif self.next_try == _TRYING:
+        elif self.is_trying:
             self._wait_longer(now)
 
     def back(self) -> None:
         """Close it, if it was opened by `away`: a failure of another kind shows that it is there again."""
-        if self._is_away:
-            self.is_open = self._is_away = False
+        if self.is_away:
+            self.is_open = self.is_away = False
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """True while several lanes fail, and no record was handled since: they may be bad, or it may be an outage."""
+        return not self.is_away and (self.is_open or len(self._failing) > 1)
+
+    @property
+    def is_trying(self) -> bool:
+        """True while a record is tried, and its outcome is not known."""
+        return self.is_open and self.next_try == _TRYING
 
     def try_one(self) -> None:
         """Note that one record is tried: there is no next try until its outcome is known."""

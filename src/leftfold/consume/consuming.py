@@ -252,6 +252,8 @@ class Consuming(GroupEvents):
         if any(part.next - part.committed > _WIDEST for part in self._parts.values()) and not self._at_most_once:
             return 0
         room = self._consumer.in_flight - self._in_flight if self._in_flight_bytes < _MOST_BYTES else 0
+        if self._in_flight_bytes < _MOST_BYTES and self._retries.lacks_new:
+            return room + self._consumer.in_flight
         if self._in_flight and room < self._least_room:
             return 0
         # After a stall, fetching begins again only when there is room for many: each pause drops what was fetched.

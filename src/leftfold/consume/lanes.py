@@ -214,13 +214,20 @@ class Lanes:
     def probe(self) -> bool:
         """Hand over the next record that has not failed, although all are halted. Returns False if there is none."""
         with self._lock:
-            new = next((work for work in self._ready if not work.failures), None)
-            if new is None:
+            if (new := self._new()) is None:
                 return False
             self._ready.remove(new)
             self._probes.append([new])
             self._notify()
             return True
+
+    def has_new(self) -> bool:
+        """Return whether a record that has not failed could be handed over."""
+        with self._lock:
+            return self._new() is not None
+
+    def _new(self) -> Work | None:
+        return next((work for work in self._ready if not work.failures), None)
 
     def let_go(self, works: list[Work]) -> None:
         """Free the lane of failed records that are settled in another way."""

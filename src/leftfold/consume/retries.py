@@ -53,13 +53,19 @@ class Retries:
         self._breaker, self._budget = Breaker(), Budget(consumer.most_dead)
         self._held: list[tuple[float, int, list[Work]]] = []  # by the time at which they are handed over again
         self._holds = 0
-        self._try_new = False  # whether the last record that was tried in an outage had not failed before
+        self._tried_new = True  # whether a record that had not failed was tried in this outage
+        self._try_new = False  # whether the next record to be tried is one that has not failed
         self._paused = False
 
     @property
     def is_outage(self) -> bool:
         """True while what the handler calls seems to be away: then nothing more is to be taken."""
         return self._breaker.is_open
+
+    @property
+    def lacks_new(self) -> bool:
+        """True if all records at hand have failed, or wait behind one. Only another can show that the handler works."""
+        return self._breaker.is_in_doubt and not self._lanes.has_new()
 
     @property
     def holds_any(self) -> bool:
@@ -100,8 +106,7 @@ class Retries:
             return
         error = error.error if isinstance(error, RecordAtFault) else error
         if not isinstance(error, Unprocessable):  # that is about the record, not about what the handler calls
-            self._breaker.failed(first.lane, now)
-            self._halt_or_go_on()
+            self._note_failure(first, now)
         for work in works:
             work.failures += 1
             work.failing_since = work.failing_since or now
@@ -117,6 +122,13 @@ class Retries:
             self._lanes.again(works)
         else:
             self._give_up(works, error)
+
+    def _note_failure(self, work: Work, now: float) -> None:
+        was_open = self._breaker.is_open
+        self._breaker.failed(work.lane, now)
+        if self._breaker.is_open and not was_open:
+            self._tried_new, self._try_new = self._final, True
+        self._halt_or_go_on()
 
     def _is_no_failure(self, work: Work, error: BaseException, now: float) -> bool:
         """Decide about a record that was not booked, and whose handler has not failed. Returns False if it has."""
@@ -186,6 +198,10 @@ class Retries:
             return
         now = clock.monotonic()
         if self._breaker.is_open:
+            # The first new record is tried at once. It tells an outage from keys that have a bad record each.
+            is_known = self._tried_new or self._breaker.is_away or self._breaker.is_trying
+            if not is_known and self._try_a_new_one():
+                return
             if now >= self._breaker.next_try:
                 self._try_one()
             return
@@ -201,10 +217,9 @@ class Retries:
 
         It is by turns one that has failed and one that has not: all that failed may be bad, and the handler well.
         """
-        self._try_new = not self._try_new
-        if self._try_new and self._lanes.probe():
-            self._breaker.try_one()
+        if self._try_new and self._try_a_new_one():
             return
+        self._try_new = True
         while self._held:
             works = heapq.heappop(self._held)[2]
             if works[0].part.owned:
@@ -215,3 +230,10 @@ class Retries:
         # Nothing is held back: at most once, or what failed belongs to another member now.
         self._breaker.let_through()
         self._halt_or_go_on()
+
+    def _try_a_new_one(self) -> bool:
+        if not self._lanes.probe():
+            return False
+        self._tried_new, self._try_new = True, False
+        self._breaker.try_one()
+        return True

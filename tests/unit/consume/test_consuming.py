@@ -96,3 +96,29 @@ def test_an_assignment_that_is_refused_ends_the_consumer(tmp_path: Path) -> None
     running._member = cast(Any, object())
     with pytest.raises(LogError):
         running.assigned([PART])
+
+
+@pytest.mark.parametrize("keys", [2, 6])
+def test_in_doubt_more_is_taken_than_in_flight(tmp_path: Path, keys: int) -> None:
+    """All that is in flight waits behind records that failed. Only another key can show that the handler is well."""
+    running = consuming(tmp_path, "")
+    part = Settled("clicks", ID, 0, Committed(500))
+    running._parts[PART] = part
+    message = StandInMessage(topic=lambda: "clicks", key=lambda: b"u1", value=lambda: b"", headers=lambda: [])
+    most = running._consumer.in_flight
+    works = [Work(part, 500 + n, f"key {n % keys}", None, "accepted", message) for n in range(most)]
+    running._lanes.put(works)
+    running._in_flight = most
+    assert running._room() == 0
+    deadline, hand = clock.monotonic() + 20, Hand()
+    while running._retries._breaker._calls < (20 if keys == 6 else 2):
+        assert clock.monotonic() < deadline, "the handler is not called again"
+        while running._lanes.take(hand, 1.0, wait=False):
+            running._lanes.finish(hand, ValueError("no"))
+        running._collect()
+        running._retries.hand_over_due()
+    assert running._retries.is_outage == (keys == 6)
+    assert running._room() == most
+    running._lanes.put([Work(part, 500 + most, "another key", None, "accepted", message)])
+    running._in_flight += 1
+    assert running._room() <= 0, "it is there, and is to be tried"

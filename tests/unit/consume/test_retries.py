@@ -87,6 +87,33 @@ def test_bad_records_are_told_from_an_outage_by_a_new_one() -> None:
     assert sorted(one.dead) == list(range(6))
 
 
+def test_the_first_new_record_is_tried_at_once() -> None:
+    """Six keys with a bad record each are no outage, and nobody is to wait a second for that to show."""
+    one = Notified()
+    one.take(*range(6))
+    one.until_outage(range(6))
+    one.retries.hand_over_due()
+    assert one.turn(range(6)) == [], "all that is there has failed"
+    assert one.retries.lacks_new
+    one.take(6, 7)
+    assert not one.retries.lacks_new
+    one.retries.hand_over_due()
+    assert one.turn(range(6))[0] == 6
+    assert not one.retries.is_outage
+
+
+def test_in_an_outage_one_new_record_is_tried_at_once() -> None:
+    one = Notified()
+    one.take(*range(6))
+    one.until_outage(range(100))
+    one.take(*range(6, 12))
+    tried: list[int] = []
+    for _ in range(100):
+        one.retries.hand_over_due()
+        tried += one.turn(range(100))
+    assert tried == [6]
+
+
 def test_an_outage_writes_no_dead_letter() -> None:
     one = Notified()
     one.take(*range(8))
