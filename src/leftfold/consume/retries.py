@@ -199,8 +199,8 @@ class Retries:
         now = clock.monotonic()
         if self._breaker.is_open:
             # The first new record is tried at once. It tells an outage from keys that have a bad record each.
-            is_known = self._tried_new or self._breaker.is_away or self._breaker.is_trying
-            if not is_known and self._try_a_new_one():
+            may_wait = self._tried_new or self._breaker.is_away or self._breaker.is_trying
+            if not may_wait and self._try_a_new_one():
                 return
             if now >= self._breaker.next_try:
                 self._try_one()
