@@ -262,8 +262,9 @@ class Consuming(GroupEvents):
     def _wait_for_room(self) -> None:
         """Wait for workers. The group is served inside of `poll` only, so it is called with everything paused."""
         self._lanes.hurry()
-        # Into a database, a partition waits for its dead letter, and no worker tells when that is there.
-        soon = self._rows is not None and not self._retries.is_outage
+        # No worker tells when a record that failed is due again, or when the dead letter is there that a partition of a
+        # database waits for.
+        soon = (self._rows is not None or self._retries.holds_any) and not self._retries.is_outage
         self._lanes.wait(_BUSY_TURN_S if soon else self._turn_s)
         if clock.monotonic() - self._last_poll > _UNSERVED_S:
             if not self._stalled:

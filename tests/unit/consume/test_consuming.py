@@ -122,3 +122,15 @@ def test_in_doubt_more_is_taken_than_in_flight(tmp_path: Path, keys: int) -> Non
     running._lanes.put([Work(part, 500 + most, "another key", None, "accepted", message)])
     running._in_flight += 1
     assert running._room() <= 0, "it is there, and is to be tried"
+
+
+def test_a_record_that_is_due_again_soon_is_not_waited_for_long(tmp_path: Path) -> None:
+    running = consuming(tmp_path, "")
+    running._last_poll = clock.monotonic()
+    part = Settled("clicks", ID, 0, Committed(500))
+    waits: list[float] = []
+    cast(Any, running._lanes).wait = waits.append
+    running._wait_for_room()
+    running._retries._hold([Work(part, 500, "u1", None, "accepted", None)], clock.monotonic() + 0.01)
+    running._wait_for_room()
+    assert waits == [0.1, 0.01]
