@@ -251,8 +251,10 @@ class Consuming(GroupEvents):
             return 0
         if any(part.next - part.committed > _WIDEST for part in self._parts.values()) and not self._at_most_once:
             return 0
-        room = self._consumer.in_flight - self._in_flight if self._in_flight_bytes < _MOST_BYTES else 0
-        if self._in_flight_bytes < _MOST_BYTES and self._retries.lacks_new:
+        if self._in_flight_bytes >= _MOST_BYTES:
+            return 0
+        room = self._consumer.in_flight - self._in_flight
+        if self._retries.lacks_new:
             return room + self._consumer.in_flight
         if self._in_flight and room < self._least_room:
             return 0
