@@ -10,7 +10,7 @@ CLASSES := .venv/spark.jsa
 BRIEF := JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:SharedArchiveFile=$(CURDIR)/$(CLASSES) -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test engine history bench crds crash-matrix many-keys rebuilds rejects replay verdicts model archive kills executors meaning acceptance state point-in-time parity rewritten store-faults poison outage secured deliveries rebalances rideshare log-model schedules
+.PHONY: help setup check format test engine history bench crds crash-matrix many-keys rebuilds rejects replay verdicts model archive kills executors meaning acceptance state point-in-time parity rewritten store-faults poison outage secured deliveries scoring skew rebalances rideshare log-model schedules serving nine-am figures outcomes recommender
 
 help: ## This list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -104,11 +104,32 @@ secured: ## On TLS, SCRAM and ACLs: every right of the reference taken away once
 deliveries: ## Consumers that die 20 times at each step, 50 that are overtaken, 20 killed brokers: what is lost and doubled
 	LEFTFOLD_DELIVERIES=full $(BIN)/pytest -q -m engine tests/engine/test_deliveries.py tests/engine/test_transactions.py -s
 
+scoring: ## Scorers that die 20 times at each step: predictions that are lost or repeated
+	LEFTFOLD_SCORING=full $(BIN)/pytest -q -m engine tests/engine/test_scoring.py -s
+
+skew: ## 100,000 predictions over two promotes, an emptied Redis and re-driven records, 40 falsified; LEFTFOLD_SKEW=N makes N
+	LEFTFOLD_SKEW=$(or $(LEFTFOLD_SKEW),full) $(BIN)/pytest -q -m engine tests/engine/test_skew.py -s
+
+serving: ## The server killed 20 times under load, in each mode of its log: what is lost and told
+	LEFTFOLD_SERVING=full $(BIN)/pytest -q -m engine tests/engine/test_serving.py -s
+
+figures: ## AUC, log loss and PSI that Spark counts, of 200 made-up sets, against scikit-learn and numpy
+	LEFTFOLD_QUALITY=full $(BIN)/pytest -q -m engine tests/engine/test_evaluation.py tests/engine/test_drift.py
+
+outcomes: ## 1,000,000 predictions joined with 1,000,000 events, three ways of crediting, against DuckDB; ten killed appends
+	LEFTFOLD_OUTCOMES=full $(BIN)/pytest -q -m engine tests/engine/test_outcomes.py -s
+
 rebalances: ## 100 joins and leaves of a group under load; 1 to 8 processes on 6 partitions
 	LEFTFOLD_REBALANCES=full $(BIN)/pytest -q -m engine tests/engine/test_rebalances.py -s
 
 rideshare: ## 10,000 drivers for a minute, 2 % of positions sent twice, five kills of billing and one of a broker: every fare
 	LEFTFOLD_RIDESHARE=full $(BIN)/pytest -q -m engine tests/engine/test_rideshare.py -k fare -s
+
+nine-am: ## 500 cards are stolen in 20 runs at 1,000 payments/s: how many payments a thief completes before each way knows
+	LEFTFOLD_NINE_AM=full $(BIN)/pytest -q -m engine tests/engine/test_nine_am.py -k thefts -s
+
+recommender: ## Twice around the loop of the recommender, as its README says, with the waits of real clocks
+	$(BIN)/pytest -q -m engine tests/engine/test_recommender.py -s
 
 log-model: ## 500 random histories of three brokers, which die and are elected cleanly and uncleanly, judged by the model of the log
 	LEFTFOLD_LOG_MODEL=full $(BIN)/pytest -q -m engine tests/engine/test_log_model.py -s
@@ -125,4 +146,5 @@ bench: ## Ratios against the bare engines
 	$(BIN)/python -m bench consumer --json
 	$(BIN)/python -m bench view --json
 	$(BIN)/python -m bench online --json
+	$(BIN)/python -m bench scoring --json
 	$(BIN)/python -m bench replay --json

@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Mapping
 
-from bench import consumer, online, peers, producer, read, rebuild, replay, scans, training, view
+from bench import consumer, online, peers, producer, read, rebuild, replay, scans, scoring, training, view
 from bench.pairs import Case
 
 BENCHES = {
@@ -24,6 +24,7 @@ BENCHES = {
     "scans": scans.measure,
     "rebuild": rebuild.measure,
     "training": training.measure,
+    "scoring": scoring.measure,
 }
 
 

@@ -16,14 +16,20 @@ from leftfold.declare.delivery import Batch, MostDead, Retry
 from leftfold.declare.event import Event, Personal
 from leftfold.declare.features import Features
 from leftfold.declare.free import View, view
+from leftfold.declare.labels import Label, delay, happened
+from leftfold.declare.model_source import Canary, MLflow, Model, ModelFile, Onnx, OnnxModel, Remote, RemoteModel
+from leftfold.declare.outcome import Outcome
+from leftfold.declare.prediction import Prediction, Predictions
 from leftfold.declare.record import NotNow, Record, Unprocessable
 from leftfold.declare.rows import Provenance, Row
+from leftfold.declare.scorer import Scorer, each, scorer
 from leftfold.declare.sinks import Changelog, Lake, Online
 from leftfold.declare.sql import Sql, SqlConnection
 from leftfold.declare.stream import Stream, stream
 from leftfold.declare.table import Table
 from leftfold.declare.topic import Topic
 from leftfold.declare.vector import Vector, request
+from leftfold.declare.vector_rows import Rows
 from leftfold.errors import (
     DeclarationError,
     DeliveryError,
@@ -41,6 +47,7 @@ __version__ = "0.1.0"
 __all__ = [
     "App",
     "Batch",
+    "Canary",
     "Changelog",
     "Consumer",
     "DeclarationError",
@@ -48,20 +55,33 @@ __all__ = [
     "Event",
     "Feature",
     "Features",
+    "Label",
     "Lake",
     "LeftfoldError",
     "LocalError",
     "LogError",
+    "MLflow",
+    "Model",
+    "ModelFile",
     "MostDead",
     "NotNow",
     "Online",
+    "Onnx",
+    "OnnxModel",
+    "Outcome",
     "Personal",
+    "Prediction",
+    "Predictions",
     "ProjectError",
     "Provenance",
     "Record",
+    "Remote",
+    "RemoteModel",
     "Retry",
     "Row",
+    "Rows",
     "RunError",
+    "Scorer",
     "Sql",
     "SqlConnection",
     "StoreError",
@@ -73,12 +93,16 @@ __all__ = [
     "View",
     "consumer",
     "count",
+    "delay",
     "distinct",
+    "each",
+    "happened",
     "last",
     "last_n",
     "latest",
     "mean",
     "request",
+    "scorer",
     "stream",
     "view",
 ]

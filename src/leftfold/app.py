@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -17,11 +18,12 @@ from pydantic import SecretStr
 from leftfold.declare.catalog import Catalog
 from leftfold.declare.event import Event
 from leftfold.declare.free import View
+from leftfold.declare.prediction import Prediction
 from leftfold.declare.rows import Row
 from leftfold.errors import DeclarationError, LogError, ProjectError, RunError
 from leftfold.fold.durations import SECOND, Duration, micros
-from leftfold.fold.expressions import to_micros
-from leftfold.loading import load
+from leftfold.fold.expressions import from_micros, to_micros
+from leftfold.loading import load, sources
 from leftfold.places import check_checkpoints, check_lake, scheme_of
 from leftfold.private import STATE
 from leftfold.project import environment_of, find_root, read_document, read_profile
@@ -34,7 +36,12 @@ if TYPE_CHECKING:
     from leftfold.consume.position import ConsumerPosition
     from leftfold.consume.progress import ConsumerProgress
     from leftfold.declare.consumer import Consumer
+    from leftfold.declare.outcome import Outcome
+    from leftfold.declare.scorer import Scorer
     from leftfold.hazards.cluster_review import ClusterReview
+    from leftfold.infer.answered import AnswerFile, Unlogged
+    from leftfold.infer.requests import RequestScoring
+    from leftfold.infer.serving import Serving
     from leftfold.kafka.admin import Admin
     from leftfold.kafka.dead_letters import DeadLetters
     from leftfold.kafka.producer import Producer
@@ -47,6 +54,11 @@ if TYPE_CHECKING:
     from leftfold.observe.topic_status import TopicStatus
     from leftfold.plan.diff import PlanOptions
     from leftfold.plan.steps import Plan, Step
+    from leftfold.quality.drift import Drift
+    from leftfold.quality.evaluation import Evaluation
+    from leftfold.quality.outcomes import Appended, Outcomes
+    from leftfold.quality.scored import ScoredFrame
+    from leftfold.quality.skew import Skew
     from leftfold.rebuild.compare import Comparison
     from leftfold.rebuild.rebuild import Rebuild
     from leftfold.render.documents import Manifest
@@ -70,6 +82,7 @@ if TYPE_CHECKING:
 # After a promote the previous build is kept for at least a minute, because reads in progress still use it.
 MINUTE = 60 * SECOND
 R = TypeVar("R", bound=Row)
+P = TypeVar("P", bound=Prediction)
 
 
 def open(path: str | Path | None = None, *, profile: str | None = None) -> App:
@@ -353,7 +366,7 @@ class App:
         from leftfold.consume.consuming import Consuming
         from leftfold.consume.crew import ConsumerCrew
 
-        declared = self.catalog.chosen_consumers(*consumers)
+        declared = [self._running(consumer) for consumer in self.catalog.chosen_consumers(*consumers)]
         clients, caught_up = self._log_clients, until_caught_up
         return ConsumerCrew(
             [
@@ -361,6 +374,139 @@ class App:
                 for c in declared
             ]
         )
+
+    def _running(self, consumer: Consumer[..., Any]) -> Consumer[..., Any]:
+        """A consumer as it runs. That of a scorer gets the function that scores, with its models loaded."""
+        scorer = self.catalog.scorers.get(consumer.name)
+        if scorer is None:
+            return consumer
+        from leftfold.infer.scoring import Scoring
+        from leftfold.infer.stream import StreamScoring
+
+        scoring = Scoring(scorer, self.root)
+        scoring.models.load()
+        return replace(consumer, function=StreamScoring(scoring, self.reader))
+
+    def scoring(self, scorer: Scorer[Any, Any] | str) -> RequestScoring:
+        """The scorer that answers requests of this program. It is opened once, with its models loaded."""
+        declared = self.catalog.scorer(scorer if isinstance(scorer, str) else scorer.name)
+        if declared.name not in self._scorings:
+            from leftfold.infer.requests import PredictionLog, RequestScoring
+            from leftfold.infer.scoring import Scoring
+
+            scoring = Scoring(declared, self.root)
+            scoring.models.load()
+            log = PredictionLog(declared.to, self.profile.topic_name(declared.to.name), self.kafka, self.log[1])
+            self._scorings[declared.name] = RequestScoring(scoring, self.reader, log, self._answered(declared.name))
+        return self._scorings[declared.name]
+
+    def serving(self, *scorers: str, most_waiting: int = 1_000) -> Serving:
+        """The server of all scorers, or those named, and of all vectors. `.asgi` fits into a server of one's own.
+
+        At most `most_waiting` rows of a scorer wait; a request beyond that gets 503.
+        """
+        from leftfold.infer.serving import Serving
+
+        names = [self.catalog.scorer(name).name for name in scorers] or list(self.catalog.scorers)
+        opened = {name: partial(self.scoring, name) for name in names}
+        return Serving(
+            self.name, opened, self.catalog.vectors, self.reader, most_waiting=most_waiting, lost=self.unlogged
+        )
+
+    def unlogged(self) -> list[Unlogged]:
+        """Count the answers of this project's programs and servers that were killed, which are not in the log.
+
+        What is found is noted in `unlogged.jsonl` of the profile's state directory, and is not found again.
+        """
+        from leftfold.infer.answered import left_answers
+        from leftfold.infer.looking_back import look_back
+
+        left = left_answers(self._answers)
+        return look_back(left, self._logged_ids, self.state / self.profile.name / "unlogged.jsonl") if left else []
+
+    def _logged_ids(self, scorer: str, since: int, until: int) -> Iterator[str] | None:
+        """Yield the ids of all predictions that were logged between two moments; None if the scorer is not declared."""
+        declared = self.catalog.scorers.get(scorer)
+        if declared is None:
+            return None
+        return self._ids_in(declared.to.name, since, until)
+
+    def _ids_in(self, topic: str, since: int, until: int) -> Iterator[str]:
+        for partition in range(self.log[0].partitions_of(self._name_in_cluster(topic))):
+            for record in self.read(topic, partition=partition, start=from_micros(since), most=None):
+                if record.log_us > until:
+                    break
+                if record.fields is not None:
+                    yield record.fields["prediction_id"]
+
+    @property
+    def _answers(self) -> Path:
+        return self.state / self.profile.name / "answers"
+
+    def _answered(self, scorer: str) -> AnswerFile | None:
+        """A file for the answers of a scorer in this process; None if the project's directory cannot be written."""
+        from leftfold.infer.answered import AnswerFile
+
+        try:
+            return AnswerFile(self._answers, scorer)
+        except OSError:
+            return None
+
+    @cached_property
+    def _scorings(self) -> dict[str, RequestScoring]:
+        return {}
+
+    def score(self, scorer: Scorer[Any, P], /, **given: Any) -> P:
+        """Score one row: read its features, call the model, log the prediction, and return it."""
+        (prediction,) = self.score_many(scorer, [given])
+        return prediction
+
+    def score_many(self, scorer: Scorer[Any, P], given: Iterable[Mapping[str, Any]], /) -> list[P]:
+        """Score many rows at once: one read of features, one call of the model."""
+        return self.scoring(scorer).score(list(given))  # type: ignore[return-value] # as its scorer declares
+
+    def score_frame(
+        self,
+        labels: Any,
+        scorer: Scorer[Any, Any] | str,
+        /,
+        *,
+        time: str,
+        keys: Mapping[str, str] | None = None,
+        as_of: AsOf = "log",
+        batch: str | Mapping[str, str] | None = None,
+        build: Mapping[str, str] | None = None,
+    ) -> ScoredFrame:
+        """Score each label by the live model of a scorer, with the features that were known at the label's moment.
+
+        The rows are those of `training_set` with the scorer's vector; its other options have the same meaning here.
+        The model is loaded and tried at once, in this process. Nothing is read until rows are asked for.
+        Every row that has a moment is scored, without a deadline, a fallback, a canary or shadows. Nothing is logged.
+        """
+        _need_spark()
+        from leftfold.infer.frames import answers_of, frame_scorer, model_files
+        from leftfold.quality.scored import ScoredFrame, Shipping
+
+        declared = self.catalog.scorer(scorer if isinstance(scorer, str) else scorer.name)
+        files = self._document["project"]["declarations"]
+        rows = self.training_set(labels, declared.vector, time=time, keys=keys, as_of=as_of, batch=batch, build=build)
+        asked = frame_scorer(declared, self.root, files)
+        sent = [*sources(self.root, files), *model_files(declared, self.root)]
+        shipping = Shipping(asked, self.root.resolve(), sent, self.state / self.profile.name / "sent")
+        answers = [(a.name, a.kind, a.repeated) for a in answers_of(declared)]
+        return ScoredFrame(rows, declared, answers, (asked.model, asked.version), shipping)
+
+    async def ascore(self, scorer: Scorer[Any, P], /, **given: Any) -> P:
+        """Do the same as `score`, for an asyncio event loop: in a thread, because a model blocks."""
+        import asyncio
+
+        return await asyncio.to_thread(partial(self.score, scorer, **given))
+
+    def close(self) -> None:
+        """Wait until all predictions of this program are acknowledged, and end its scorers."""
+        for scoring in self._scorings.values():
+            scoring.close()
+        self._scorings.clear()
 
     def dead(self, consumer: str) -> DeadLetters:
         """The dead letters of a consumer: list them, re-drive them, drop them."""
@@ -619,6 +765,110 @@ class App:
 
         return Archives(self.catalog, self.profile, self.lake, self.kafka, *self.log, self._locks, start, session)
 
+    def outcomes(
+        self,
+        outcome: type[Outcome] | str,
+        /,
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        open: bool = False,
+    ) -> Outcomes:
+        """Join predictions with what happened after them, in a `with` block: `.frame`, `.report()`, `.append()`.
+
+        `start` and `end` bound the moments of predictions. The offsets of both topics are frozen now. A row is closed
+        once nothing can change its labels any more; `open=True` also gives the rows whose labels are still missing.
+        """
+        _need_spark()
+        from leftfold.quality.outcomes import Outcomes, definition_of
+
+        return Outcomes(
+            definition_of(outcome, self.catalog),
+            self._deployment,
+            lambda topic, first, last: self.replay(topic, start=first, end=last),
+            start=_moment(start),
+            end=_moment(end),
+            include_open=open,
+        )
+
+    def append_outcomes(
+        self, outcome: type[Outcome] | str, /, *, start: datetime | None = None, table: str | None = None
+    ) -> Appended:
+        """Append the rows of an outcome that were closed since the last append, to its Delta table in the lake.
+
+        Every prediction is there once, whatever dies, and however many processes append at once. The first append
+        begins at `start`, or at the beginning of the log; a later one goes on from where the table ends.
+        """
+        _need_spark()
+        self._check_places()
+        from leftfold.declare.companions import outcomes_table
+        from leftfold.quality.outcomes import definition_of, next_start
+
+        name = definition_of(outcome, self.catalog).name
+        following = next_start(self._deployment.session(), table or outcomes_table(self.lake, name))
+        with self.outcomes(outcome, start=start if following is None else from_micros(following)) as outcomes:
+            return outcomes.append(table)
+
+    def evaluate(
+        self,
+        scorer: Scorer[Any, Any] | str,
+        outcome: type[Outcome] | str,
+        /,
+        *,
+        by: Sequence[str] = ("version", "role"),
+        label: str | None = None,
+        score: str | None = None,
+        start: datetime | None = None,
+        end: datetime | None = None,
+    ) -> Evaluation:
+        """Judge the predictions of a scorer by their outcomes: AUC, log loss, Brier score, calibration, base rate.
+
+        Only closed predictions with the model's own answer count. `by` names fields of the prediction, or "hour" for
+        the hour of `scored_at`. `label` may be left out if one label is true or false, `score` if the prediction
+        declares one number. `start` and `end` bound the moments of predictions.
+        """
+        _need_spark()
+        from leftfold.quality.evaluation import check_outcome, chosen_label, chosen_score, evaluated
+        from leftfold.quality.outcomes import definition_of
+
+        declared = self.catalog.scorer(scorer if isinstance(scorer, str) else scorer.name)
+        definition = definition_of(outcome, self.catalog)
+        check_outcome(declared, definition)
+        # Before anything is read, so that a wrong name costs nothing.
+        label, score = chosen_label(definition, label), chosen_score(declared, score)
+        with self.outcomes(outcome, start=start, end=end, open=True) as outcomes:
+            return evaluated(outcomes.frame, declared, definition, by=by, label=label, score=score)
+
+    def drift(
+        self,
+        scorer: Scorer[Any, Any] | str,
+        /,
+        *,
+        against: str | Path | None = None,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        against_start: datetime | None = None,
+        against_end: datetime | None = None,
+        by: Sequence[str] = ("version",),
+    ) -> Drift:
+        """Compare what a scorer's live predictions saw and answered with a training set, or with an earlier time.
+
+        `against` is the directory of a training set. Without it, the predictions that were logged from `against_start`
+        up to `against_end` are the other side. `start` and `end` bound the log times of the predictions to compare.
+        """
+        _need_spark()
+        from leftfold.quality.drift import drifted, other_side, profile_of_set, profile_of_time
+
+        declared = self.catalog.scorer(scorer if isinstance(scorer, str) else scorer.name)
+        other = other_side(None if against is None else str(against), against_start, against_end)
+        replay = self.replay(declared.to.name, start=start, end=end)
+        if against is not None:
+            profile = profile_of_set(str(against), self._deployment.session())
+        else:
+            past = self.replay(declared.to.name, start=against_start, end=against_end)
+            profile = profile_of_time(past.frame(), declared)
+        return drifted(replay.frame(), declared, profile, other, by=by)
+
     def training_set(
         self,
         labels: Any,
@@ -630,23 +880,28 @@ class App:
         as_of: AsOf = "log",
         batch: str | Mapping[str, str] | None = None,
         build: Mapping[str, str] | None = None,
+        logged: bool = False,
     ) -> TrainingSet:
         """Make a training set by a point-in-time join: for each label the features of the vector, from the log.
 
         The moment of a label is in its column `time`. Nothing is read until rows are asked for.
 
-        `labels` is a Spark or pandas DataFrame, or the path of a .parquet, .csv or .jsonl file.
+        `labels` is a Spark or pandas DataFrame, the path of a .parquet, .csv or .jsonl file, or `Outcomes`. The moment
+        of an outcome is in "scored_at".
         `keys` names the column that holds a view's key, if its name differs: keys={"user_id": "uid"}.
         `as_of` decides which events count as known at that moment: "event" takes all that had happened, "log" all that
         had been logged, "served" all that readers of the store could get.
         For "served", `batch` may name the column with the batch that a reader got (see `Row.provenance`), or map each
-        view to such a column. `build` names the builds that readers followed, by view.
+        view to such a column. `build` names the builds that readers followed, by view. With `logged`, features that
+        were logged with a prediction, by a build of the same definition, are taken from it instead of computed.
         """
+        from leftfold.quality.outcomes import Outcomes
         from leftfold.training.sets import TrainingOptions, TrainingSet, vector_of
 
+        labels = labels.frame if isinstance(labels, Outcomes) else labels
         wanted = vector_of(vector, self.catalog)
         batches = dict.fromkeys(wanted.views, batch) if isinstance(batch, str) else dict(batch or {})
-        options = TrainingOptions(time, dict(keys or {}), as_of, batches, dict(build or {}))
+        options = TrainingOptions(time, dict(keys or {}), as_of, batches, dict(build or {}), logged)
         return TrainingSet(labels, wanted, options, self._deployment)
 
     def training_set_again(self, directory: str | Path) -> TrainingSet:
@@ -657,6 +912,28 @@ class App:
         from leftfold.training.sets import again
 
         return again(str(directory), self._deployment)
+
+    def skew(
+        self,
+        scorer: Scorer[Any, Any] | str,
+        /,
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        sample: int | None = None,
+        most: int = 20,
+        session: SparkSession | None = None,
+    ) -> Skew:
+        """Compute every logged value of a scorer's predictions again, at its own build and batch, and compare.
+
+        Only predictions that were logged from `start` up to `end` are taken, and of these about `sample`: all of some
+        entities. At most `most` values that differ are listed. A `session` that is passed in is not stopped.
+        """
+        from leftfold.quality.skew import skew
+
+        declared = self.catalog.scorer(scorer if isinstance(scorer, str) else scorer.name)
+        replay = self.replay(declared.to.name, start=start, end=end)
+        return skew(self._deployment, declared, replay, sample=sample, most=most, session=session)
 
     def topics(self, topic: str | None = None) -> list[TopicStatus]:
         """The state of every topic of the cluster, or of one: leaders, replicas, offsets, bytes, rate, durability.

@@ -46,6 +46,14 @@ def load(root: Path, files: list[str]) -> list[Any]:
     return declared
 
 
+def sources(root: Path, files: list[str]) -> list[Path]:
+    """Return the files of a project that was loaded: those with its declarations, and the modules that are under it."""
+    home = root.resolve()
+    imported = [Path(file) for module in list(sys.modules.values()) if (file := _file(module))]
+    own = {p.resolve() for p in imported if p.suffix == ".py" and "site-packages" not in p.parts}
+    return sorted({*(home / file for file in files), *(path for path in own if path.is_relative_to(home))})
+
+
 def _file(module: Any) -> str | None:
     file = getattr(module, "__file__", None)
     return file if isinstance(file, str) else None

@@ -14,8 +14,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # its stubs forget to re-export these
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
+
 import leftfold
 from leftfold.local.endpoints import Endpoints
+from leftfold.settings import group_id
 from tests.engine import projects
 
 ORDERS = """\
@@ -54,6 +61,17 @@ def make(root: Path, endpoints: Endpoints, namespace: str, consumers: str) -> le
     app = projects.make(root, endpoints, namespace, ORDERS + consumers)
     projects.apply(app)
     return app
+
+
+def shorten_sessions(app: leftfold.App, consumer: str) -> None:
+    """Set the session of a group to 3 s, so that the partitions of a dead member move soon."""
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in (("consumer.session.timeout.ms", "3000"), ("consumer.heartbeat.interval.ms", "500"))
+    ]
+    group = group_id(app.profile.namespace, consumer)
+    resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=entries)
+    app.log[0].each(app.log[0].client.incremental_alter_configs([resource]))
 
 
 class Consuming:

@@ -20,9 +20,11 @@ import leftfold
 from leftfold.cli.progress import end_on_signal
 from leftfold.consume.consuming import Consuming
 from leftfold.consume.sql_rows import SqlRows
+from leftfold.infer.scoring import Scoring
 from leftfold.kafka import transactions
 from leftfold.kafka.dead_letters import DeadLetterWriter
 from leftfold.kafka.group import Member
+from leftfold.kafka.log_writer import Sending
 
 ALL = ("at_most_once", "at_least_once", "exactly_once", "exactly_once_sql")
 OF_KAFKA = ALL[:3]
@@ -41,7 +43,17 @@ STEPS = {
     "commit sent": ALL,  # into a database: to the database
     "committed": ALL,
 }
+# The same for a scorer of a stream.
+SCORING_STEPS = {
+    "at_least_once": ("polled", "scored", "predictions acknowledged", "settled", "commit sent", "committed"),
+    "exactly_once": ("polled", "scored", "settled", "records written", "commit due", "commit sent"),
+}
 OF_ROWS = {"position locked": "lock", "position moved": "move_with", "committed": "commit"}  # methods of SqlRows
+AFTER: dict[str, tuple[Any, str]] = {  # methods of others
+    "committed": (Consuming, "committed"),
+    "scored": (Scoring, "score"),
+    "predictions acknowledged": (Sending, "wait"),
+}
 DIED = 86
 
 
@@ -126,6 +138,9 @@ def arrange(step: str, delivery: str, die: Callable[[], None]) -> None:
     if delivery == "exactly_once_sql" and step in OF_ROWS:
         after(SqlRows, OF_ROWS[step])
         return
+    if step in AFTER:
+        after(*AFTER[step])
+        return
     match step:
         case "polled":
             after(Member, "poll", lambda _, messages: any(m.error() is None for m in messages))
@@ -141,8 +156,6 @@ def arrange(step: str, delivery: str, die: Callable[[], None]) -> None:
             before(Member, "commit_soon")
         case "commit sent":
             after(Member, "commit_soon", lambda _, sent: sent)
-        case "committed":
-            after(Consuming, "committed")
 
 
 def main() -> None:
@@ -150,6 +163,8 @@ def main() -> None:
     app = leftfold.open(root)
     consumer = app.catalog.consumer(sys.argv[4])
     handler = consumer.function.__globals__
+    if sys.argv[4] in app.catalog.scorers:
+        handler = {}  # its steps are those of Leftfold's own function
     if step:
         die = dies(count)
         arrange(step, consumer.delivery if consumer.into is None else "exactly_once_sql", die)

@@ -21,13 +21,7 @@ from typing import Any
 import psycopg
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined] # its stubs forget to re-export these
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-)
 
-import leftfold
 from leftfold.kafka.decode import avro_decoder
 from tests.engine import consumers, projects
 from tests.engine.conftest import Cluster
@@ -118,17 +112,7 @@ class Group:
         os.environ["NOTES"] = str(self.notes)
         self.app = consumers.make(root / "project", cluster.endpoints, namespace, declared)
         self._errors = (root / "errors").open("ab")
-        self._shorten_sessions()
-
-    def _shorten_sessions(self) -> None:
-        """Set the session of this group to 3 s, so that the partitions of a dead member move soon."""
-        (group,) = {leftfold.settings.group_id(self.app.profile.namespace, "effect")}
-        entries = [
-            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-            for name, value in (("consumer.session.timeout.ms", "3000"), ("consumer.heartbeat.interval.ms", "500"))
-        ]
-        resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=entries)
-        self.app.log[0].each(self.app.log[0].client.incremental_alter_configs([resource]))
+        consumers.shorten_sessions(self.app, "effect")
 
     @contextmanager
     def member(self, step: str = "", count: int = 1) -> Iterator[subprocess.Popen[bytes]]:

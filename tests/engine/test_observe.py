@@ -319,7 +319,7 @@ def test_a_project_as_it_is_applied_has_no_hazards(cluster: Cluster, tmp_path: P
         for number in range(100):
             producer.send_dict(payment(number, f"a{number}"))
     found = looked_at(cluster, namespace)
-    assert len([name for name in found.topics if name.startswith(f"{namespace}.")]) == 5
+    assert len([name for name in found.topics if name.startswith(f"{namespace}.")]) == 6
     assert own(hazards(found), namespace) == []
 
 

@@ -41,7 +41,7 @@ class Shops(lf.Features, of=north, by=Sale.shop, to=[lf.Online(), lf.Changelog()
     sales_1h = lf.count("1h")
 """
 CAPTURED: Any = {"capture_output": True, "text": True, "timeout": 120}
-STEPS = 20  # receipts; three topics, each with late, rejects, redrive, a rule and a schema; a changelog
+STEPS = 21  # receipts, definitions; three topics, each with late, rejects, redrive, a rule and a schema; a changelog
 
 # Dies by SIGKILL once one step has been done: before its line in the journal, or after it.
 DIES = """\

@@ -19,6 +19,7 @@ from leftfold.consume.consuming import Consuming
 from leftfold.consume.crew import ConsumerCrew
 from leftfold.consume.lanes import Work
 from leftfold.consume.position import ConsumerPosition
+from leftfold.consume.returned import Returned
 from leftfold.consume.settled import Committed, Settled, encoded
 from leftfold.consume.slices import Slice, SliceWriter
 from leftfold.consume.sql_rows import SqlRows
@@ -166,19 +167,19 @@ def letters(topics: Mapping[str, int], sent: KafkaError | None = None) -> Cause:
     return cause
 
 
-def slices(tmp: Path) -> SliceWriter:
+def writing_to(tmp: Path) -> tuple[Any, ConsumerNames, LogClients]:
     one = declared(tmp, ', delivery="exactly_once", to=lf.Topic("more", Click, key=Click.user_id, time=Click.at)')
     writing: Any = stand_in(schema=None, id_of=lambda *_: 1)
     to = ConsumerNames("leftfold.notify", {"clicks": one.topics[0]}, "notify.dead", "notify.again", "more")
-    return SliceWriter(one, to, LogClients(KAFKA, stand_in(), writing, stand_in()))
+    return one, to, LogClients(KAFKA, stand_in(), writing, stand_in())
 
 
 def handler_returns(tmp: Path) -> None:
-    slices(tmp).encoded(17)
+    Returned(*writing_to(tmp)).encoded(17)
 
 
 def transaction_not_committed(tmp: Path) -> None:
-    writer = slices(tmp)
+    writer = SliceWriter(*writing_to(tmp))
     writer._transactions = stand_in(commit=lambda *_: False, failure="Local: Timed out", settle=lambda: None)
     part = Settled("clicks", ID, 0, Committed(500))
     piece = Slice(None, [Work(part, 500, "u1", None, "accepted", None)], failing_since=-100.0)

@@ -17,7 +17,8 @@ VECTOR = '\n\nclass RankerInput(lf.Vector):\n    n = trending.column("n", int)\n
 def _frame(**kinds: Any) -> Any:
     """A DataFrame as far as its columns go."""
     fields = {f"l{i}": stand_in(dataType=kind) for i, kind in enumerate(kinds.values())}
-    return stand_in(sparkSession=None, columns=list(kinds), toDF=lambda *_: stand_in(schema=fields))
+    plain = stand_in(schema=fields)
+    return stand_in(sparkSession=None, columns=list(kinds), schema=stand_in(fields=[]), toDF=lambda *_: plain)
 
 
 def labels(time: str = "ts", made: tuple[str, ...] = (), **kinds: str) -> Cause:
@@ -118,9 +119,9 @@ def view_without_history(tmp: Path) -> None:
 
 
 def directory_taken(tmp: Path) -> None:
-    from leftfold.training import sets as training
+    from leftfold.spark.training import assemble
 
-    with mock.patch.object(training, "exists", return_value=True):
+    with mock.patch.object(assemble, "exists", return_value=True):
         asked(tmp).write("sets/monday")
 
 
@@ -188,6 +189,7 @@ CAUSES: dict[str, Cause] = {
     "not-a-vector": a_vector(42),
     "not-a-vector/function": a_vector("trending"),
     "bad-as-of": option(as_of="now"),
+    "logged-not-served": option(logged=True),
     "unknown-view/batch": option(batch={"user_item": "batch"}),
     "nothing-served": nothing_served,
     "nothing-served/receipts": no_receipts,

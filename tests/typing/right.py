@@ -1,5 +1,6 @@
 """What people write, and what a checker must know about it. Both mypy --strict and pyright find nothing wrong here."""
 
+import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, assert_type
@@ -332,3 +333,58 @@ try:
 except lf.LeftfoldError as error:
     assert_type(error.code, str)
     assert_type(error.retriable, bool)
+
+
+class RankerScore(lf.Prediction, of=RankerInput):
+    score: float = Field(ge=0, le=1)
+    why: str | None = None
+
+
+ranker_scores = lf.Predictions("ranker_scores", RankerScore, retention="3d")
+assert_type(ranker_scores, lf.Predictions[RankerScore])
+
+
+def load_weight() -> float:
+    return 0.5
+
+
+clicked = lf.each(
+    clicks,
+    start="now",
+    where=Click.price > 1,
+    cart_value=Click.price,
+    position=Click.pieces,
+    page=Click.item_id,
+    mobile=Click.member,
+)
+
+
+@lf.scorer(RankerInput, to=ranker_scores, model=load_weight, on=clicked)
+def ranker(model: float, rows: lf.Rows[RankerInput]) -> Sequence[float]:
+    assert_type(rows[0], RankerInput)
+    return [model * (row.clicks_1h or 0) for row in rows]
+
+
+def load_version() -> lf.Model[float]:
+    return lf.Model(0.5, version="1")
+
+
+@lf.scorer(RankerInput, to=ranker_scores, model=load_version, shadow=[load_weight, load_version])
+def by_version(model: float, rows: lf.Rows[RankerInput]) -> Sequence[float]:
+    return [model for _ in rows]
+
+
+@lf.scorer(RankerInput, to=ranker_scores, model=lf.Onnx("ranker.onnx"), deadline="50ms", fallback=0.5)
+def by_onnx(model: lf.OnnxModel, rows: lf.Rows[RankerInput]) -> dict[str, Any]:
+    return {"score": model.run(x=rows.matrix("float32"))["score"], "why": [None] * len(rows)}
+
+
+def test_of_a_scorer(app: lf.App) -> None:
+    answer = app.score(ranker, user_id="u1", item_id="i1", cart_value=1.0)
+    assert_type(answer, RankerScore)
+    assert_type(answer.score, float)
+    assert_type(answer.version, str)
+    assert_type(answer.inputs(RankerInput), RankerInput)
+    assert_type(asyncio.run(app.ascore(ranker, user_id="u1")), RankerScore)
+    assert_type(app.score_many(by_onnx, [{"user_id": "u1"}]), list[RankerScore])
+    ranker(0.5, lf.Rows.of(RankerInput, [{"clicks_1h": 3}]))

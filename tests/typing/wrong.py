@@ -65,7 +65,7 @@ class Mistakes(lf.Features, of=clicks, by=Click.user_id):
     min_text = lf.min(Click.item_id, "24h")  # error: min of a string
     max_text = lf.max(Click.coupon, "24h")  # error: max of an optional string
     distinct_float = lf.distinct(Click.price, "24h")  # error: distinct of a float
-    no_window = lf.mean(Click.price)  # error: no window
+    no_window = lf.mean(Click.item_id)  # error: a label, for an outcome, and the mean of a string
     no_n = lf.last_n(Click.item_id, "7d")  # error: how many?
     n_text = lf.last_n(Click.item_id, "7d", n="5")  # error: a text for a number
     ttl = lf.count(None, ttl=3600)  # error: an int is no duration
@@ -275,3 +275,37 @@ def right(click: Click, record: lf.Record) -> None:
 
 
 right(ItemUpdate(item_id="i", category="c"), lf.Record.fake())  # error: called with another event
+
+
+class Score(lf.Prediction, of=RankerInput):
+    score: float
+
+
+scores = lf.Predictions("scores", Score)
+lf.Predictions("scores", Click)  # error: an event that is no prediction
+
+
+def load_text() -> str:
+    return ""
+
+
+@lf.scorer(RankerInput, to=scores, model=load_text)  # error: a function of another model
+def of_float(model: float, rows: lf.Rows[RankerInput]) -> list[float]:
+    return [model] * len(rows)
+
+
+def load_version() -> lf.Model[str]:
+    return lf.Model("", version="1")
+
+
+@lf.scorer(RankerInput, to=scores, model=load_version)  # error: the model of this version is a text
+def of_version(model: float, rows: lf.Rows[RankerInput]) -> list[float]:
+    return [model] * len(rows)
+
+
+@lf.scorer(RankerInput, to=scores, model=load_text, trigger="aplied")  # error: not a trigger
+def never(model: str, rows: lf.Rows[RankerInput]) -> list[float]:
+    return [rows[0].clicks_2h]  # error: a row has no such feature
+
+
+Score.model_construct().scores  # error: a prediction has no such field

@@ -23,7 +23,7 @@ def shop(tmp_path: Path) -> Path:
 def test_its_own_tests_pass(shop: Path) -> None:
     done = subprocess.run([sys.executable, "-m", "pytest", "-q"], cwd=shop, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
-    assert "2 passed" in done.stdout
+    assert "3 passed" in done.stdout
 
 
 def test_it_is_typed(shop: Path) -> None:

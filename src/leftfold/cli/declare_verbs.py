@@ -42,7 +42,7 @@ def init(name: str, as_json: bool) -> None:
     say(f"made the project {target.name}:")
     purposes = {
         "leftfold.toml": "its name, its files, its profiles",
-        "streams.py": "events, topics, two views and a vector",
+        "streams.py": "events, topics, two views, a vector and a scorer",
         "test_streams.py": "how features are tested, without any engine",
     }
     for file in files:
@@ -84,7 +84,8 @@ def check(profile: str | None, as_json: bool) -> None:
             topics=sorted(catalog.topics) if catalog else [],
             views={name: v.fingerprint for name, v in catalog.views.items()} if catalog else {},
             vectors=sorted(catalog.vectors) if catalog else [],
-            consumers=sorted(catalog.consumers) if catalog else [],
+            consumers=sorted(catalog.consumers.keys() - catalog.scorers.keys()) if catalog else [],
+            scorers=sorted(catalog.scorers) if catalog else [],
             problems=[p.as_json() for p in problems],
         )
         if problems:
@@ -92,15 +93,21 @@ def check(profile: str | None, as_json: bool) -> None:
         return
     counts = [_count(catalog.topics, "topic"), _count(catalog.views, "view")]
     counts += [_count(catalog.vectors, "vector")] if catalog.vectors else []
-    counts += [_count(catalog.consumers, "consumer")] if catalog.consumers else []
+    consumers = [consumer for name, consumer in catalog.consumers.items() if name not in catalog.scorers]
+    counts += [_count(consumers, "consumer")] if consumers else []
+    counts += [_count(catalog.scorers, "scorer")] if catalog.scorers else []
     say(f"✓ {app.name}: {', '.join(counts)}, nothing wrong")
     for view in catalog.views.values():
         say(f"  {view.name}   {view.summary}   {view.fingerprint}")
     for name, vector in catalog.vectors.items():
         say(f"  {name}   {len(vector.__leftfold_names__)} values of {', '.join(vector.__leftfold_definition__.views)}")
-    for consumer in catalog.consumers.values():
+    for consumer in consumers:
         topics = ", ".join(topic.name for topic in consumer.topics)
         say(f"  {consumer.name}   consumer of {topics}, {consumer.delivery.replace('_', ' ')}")
+    for scorer in catalog.scorers.values():
+        on = "requests" if scorer.on is None else f"requests, and records of {scorer.on.topic.name}"
+        vector = scorer.vector.__leftfold_definition__.name
+        say(f"  {scorer.name}   scorer of {vector} into {scorer.to.name}, for {on}")
     next_step("leftfold plan")
 
 

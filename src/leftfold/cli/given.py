@@ -1,7 +1,8 @@
-"""Types of command-line values, with one meaning in every verb: a moment, a duration, a pair of names."""
+"""Values and options of the command line with one meaning in every verb: moments, durations, pairs of names."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -49,3 +50,22 @@ class Pair(click.ParamType[tuple[str, str]]):
         if not (left and equals and right):
             self.fail(f"{value!r} is not {self.name}", param, ctx)
         return left, right
+
+
+def as_of_options(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a verb the options that say what was known at the moment of a label."""
+    options = (
+        click.option("--keys", type=Pair("KEY=COLUMN"), multiple=True, help="Where a view's key is named otherwise."),
+        click.option(
+            "--as-of",
+            type=click.Choice(["event", "log", "served"]),
+            default="log",
+            show_default=True,
+            help="What counts as known: what had happened, what had been logged, what readers could get.",
+        ),
+        click.option("--batch", type=Pair("VIEW=COLUMN"), multiple=True, help="served: the batch that a reader got."),
+        click.option("--build", type=Pair("VIEW=BUILD"), multiple=True, help="served: not the build followed now."),
+    )
+    for option in reversed(options):
+        verb = option(verb)
+    return verb

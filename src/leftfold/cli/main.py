@@ -15,15 +15,20 @@ from leftfold.cli.archive_verbs import archive
 from leftfold.cli.consumer_verbs import consume, pause, position, resume
 from leftfold.cli.dead_verbs import dead
 from leftfold.cli.declare_verbs import check, init
+from leftfold.cli.evaluate_verbs import drift, evaluate
 from leftfold.cli.local_verbs import COMMANDS as LOCAL
 from leftfold.cli.log_verbs import groups, read, topics
+from leftfold.cli.outcome_verbs import outcomes
 from leftfold.cli.output import document, say
 from leftfold.cli.plan_verbs import apply, plan
 from leftfold.cli.rebuild_verbs import compare, promote, rebuild, rollback
 from leftfold.cli.reject_verbs import rejects
 from leftfold.cli.render_verbs import render
 from leftfold.cli.replay_verb import replay
+from leftfold.cli.score_verb import score
 from leftfold.cli.send_verb import send
+from leftfold.cli.serve_verb import serve
+from leftfold.cli.skew_verbs import skew
 from leftfold.cli.training_verb import training_set
 from leftfold.cli.view_verbs import get, run
 from leftfold.cli.why_verb import why
@@ -59,10 +64,16 @@ for command in (
     read,
     run,
     consume,
+    serve,
     groups,
     get,
     why,
     training_set,
+    score,
+    outcomes,
+    evaluate,
+    skew,
+    drift,
     rejects,
     dead,
     position,

@@ -8,7 +8,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from leftfold.cli.given import Pair
+from leftfold.cli.given import as_of_options
 from leftfold.cli.output import document, json_option, next_step, people, profile_option, say
 from leftfold.errors import RunError
 
@@ -20,16 +20,8 @@ if TYPE_CHECKING:
 @click.argument("labels", required=False)
 @click.argument("vector", required=False)
 @click.option("--time", metavar="COLUMN", help="The column of the labels with the moment of each.")
-@click.option("--keys", type=Pair("KEY=COLUMN"), multiple=True, help="Where a view's key is named otherwise.")
-@click.option(
-    "--as-of",
-    type=click.Choice(["event", "log", "served"]),
-    default="log",
-    show_default=True,
-    help="What counts as known: what had happened, what had been logged, what readers could get.",
-)
-@click.option("--batch", type=Pair("VIEW=COLUMN"), multiple=True, help="served: the batch that a reader got.")
-@click.option("--build", type=Pair("VIEW=BUILD"), multiple=True, help="served: not the build followed now.")
+@as_of_options
+@click.option("--logged", is_flag=True, help="served: take what was logged with a prediction, if the view is the same.")
 @click.option("--out", metavar="DIR", help="Write it there: parquet files, and a manifest of what it rests on.")
 @click.option(
     "--report", is_flag=True, help="Count what is missing, and what another --as-of would have made different."
@@ -45,6 +37,7 @@ def training_set(
     as_of: str,
     batch: tuple[tuple[str, str], ...],
     build: tuple[tuple[str, str], ...],
+    logged: bool,
     out: str | None,
     report: bool,
     again: str | None,
@@ -64,7 +57,14 @@ def training_set(
     app = leftfold.open(profile=profile)
     chosen: Any = as_of
     with app.training_set(
-        labels, vector, time=time, keys=dict(keys), as_of=chosen, batch=dict(batch), build=dict(build)
+        labels,
+        vector,
+        time=time,
+        keys=dict(keys),
+        as_of=chosen,
+        batch=dict(batch),
+        build=dict(build),
+        logged=logged,
     ) as dataset:
         manifest = dataset.write(out) if out else None
         counted = dataset.report() if report else None

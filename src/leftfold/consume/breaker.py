@@ -17,6 +17,10 @@ _CALLS = 20
 _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 30.0
 _TRYING = float("inf")
+# If nothing can show that the handler works, a record is given up to see whether the next one of its lane is handled:
+# at once if others wait behind it, else after so long. Then the next one waits from one second up.
+_ALONE_S = 60.0
+_FIRST_PATIENCE_S = 1.0
 
 
 class Breaker:
@@ -31,16 +35,27 @@ class Breaker:
         self._was_open = False
         self.is_away = False  # known by another way than by failures of records
         self._last_success = float("-inf")
+        self._patience_s = _FIRST_PATIENCE_S
+        self._next_given_up = float("-inf")
 
     def succeeded(self, now: float) -> None:
-        self._last_success = now
+        self._last_success = max(self._last_success, now)
+        self._patience_s, self._next_given_up = _FIRST_PATIENCE_S, float("-inf")
         if self._failing:
             self._failing.clear()
         self._calls = 0
         self.is_open, self._was_open, self._wait_s = False, False, _FIRST_WAIT_S
         self.is_away = False
 
-    def failed(self, lane: Hashable, now: float) -> None:
+    def failed(self, lane: Hashable, now: float, failing_since: float | None = None) -> None:
+        """Note a failure. A record that has failed since before the last success is bad by itself, and shows nothing.
+
+        `failing_since` is when it first failed; None if that is now.
+        """
+        if self._last_success > (now if failing_since is None else failing_since):
+            if self.is_trying:
+                self._wait_longer(now)
+            return
         self._calls += 1
         if len(self._failing) < _LANES:
             self._failing.add(lane)
@@ -93,6 +108,17 @@ class Breaker:
         Either the handler has handled another record since this one began to fail, or no other lane fails.
         """
         return not self.is_open and (self._last_success > failing_since or len(self._failing) <= 1)
+
+    def must_give_up(self, now: float, failing_since: float, *, awaited: bool) -> bool:
+        """Return whether a record is given up although its fault may be an outage's: else all might wait for ever.
+
+        It is asked only if no record is left that could show whether the handler works. `awaited` means that others
+        wait behind this one: they will show it.
+        """
+        if self.is_open or now < self._next_given_up or not (awaited or now - failing_since >= _ALONE_S):
+            return False
+        self._next_given_up, self._patience_s = now + self._patience_s, min(2 * self._patience_s, _LONGEST_WAIT_S)
+        return True
 
 
 _WINDOW = 10_000

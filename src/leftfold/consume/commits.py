@@ -14,11 +14,17 @@ if TYPE_CHECKING:
     from leftfold.consume.sql_rows import SqlRows
 
 Parts = Mapping[LogPartition, Settled]
+_State = tuple[int, int, int]
 
 _EVERY_S = 1.0
 _EVERY = 1_000  # records
 _IDLE_S = 3_600.0  # brokers forget positions that are not committed for a week
 _LAST_S = 5.0  # how long giving up a partition waits for a coordinator
+
+
+def _state(settled: Settled) -> _State:
+    """Return numbers that change with a partition's position: a record is taken, or settled, or booked."""
+    return settled.next, settled.in_flight, settled.booked
 
 
 class Commits:
@@ -31,23 +37,23 @@ class Commits:
         self.uncommitted = 0  # records settled since the last commit
         self._rows = rows
         self._last = clock.monotonic()
-        self._sent: dict[LogPartition, Position] = {}
+        self._sent: dict[LogPartition, _State] = {}
 
-    def if_due(self, parts: Parts, member: Member) -> None:
+    def if_due(self, parts: Parts, member: Member, *, at_once: bool = False) -> None:
         """Commit without waiting for the answer, if a commit is due and positions have moved."""
         now = clock.monotonic()
         waited = now - self._last
-        if waited < _EVERY_S and self.uncommitted < _EVERY:
+        if waited < _EVERY_S and self.uncommitted < _EVERY and not at_once:
             return
         self._pass_over(parts)
-        positions = self._positions(parts)
-        changed = {part: at for part, at in positions.items() if at != self._sent.get(part)}
+        states = {part: _state(settled) for part, settled in parts.items()}
+        changed = {part: parts[part] for part, state in states.items() if state != self._sent.get(part)}
         if not changed and waited < _IDLE_S:
             self._last = now
             return
-        if member.commit_soon(changed or positions):
+        if member.commit_soon(self._positions(changed or parts)):
             self._last, self.uncommitted = now, 0
-            self._sent |= changed
+            self._sent |= {part: states[part] for part in changed}
 
     def now(self, parts: Parts, member: Member) -> dict[LogPartition, int]:
         """Commit and wait for the answer. Returns the offsets that are committed."""

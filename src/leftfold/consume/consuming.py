@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leftfold import clock
 from leftfold.consume.booking import SLICE, DatabaseAway, RejectedRecord
-from leftfold.consume.calls import booking, encoding, handling
+from leftfold.consume.calls import booking, encoding, forwarding, handling
 from leftfold.consume.clients import ConsumerNames, LogClients
 from leftfold.consume.commits import Commits
 from leftfold.consume.lanes import BatchLanes, Lanes, Work
@@ -32,6 +32,7 @@ from leftfold.consume.origins import BY_BROKER, Origins
 from leftfold.consume.parking import Parking
 from leftfold.consume.progress import ConsumerProgress
 from leftfold.consume.retries import Retries
+from leftfold.consume.returned import Returned
 from leftfold.consume.settled import Committed, Settled, encoded
 from leftfold.consume.slices import Slice, SliceWriter
 from leftfold.consume.starts import Starts
@@ -53,6 +54,7 @@ from leftfold.kafka.dead_letters import (
 from leftfold.kafka.group import GroupEvents, LogPartition, Member, Position
 from leftfold.kafka.judge import RecordJudge
 from leftfold.kafka.log_reader import scan
+from leftfold.kafka.log_writer import LogWriter
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
@@ -61,8 +63,10 @@ if TYPE_CHECKING:
 
 _TURN_S = 0.1
 _BUSY_TURN_S = 0.01
+_SHORT_TURN_S = 0.002
 _UNSERVED_S = 1.0  # how long the group may wait for this member to poll while it has no room for records
 _MOST_AT_ONCE = 1_000
+_MOST_IN_A_SHORT_TURN = 200
 _MOST_BYTES = 64 * 1_024 * 1_024  # of records in flight
 _WIDEST = 20_000  # offsets between the committed position and the newest record that was taken
 _REGISTRY_S = 1.0  # between two questions to a registry that does not answer
@@ -106,6 +110,7 @@ class Consuming(GroupEvents):
         self._follows = consumer.delivery == "at_least_once" or self._rows is not None
         self._slices: SliceWriter | None = None  # exactly once into a topic
         self._slice: Slice | None = None
+        self._writer: LogWriter | None = None  # at least once into a topic
         self._stop = threading.Event()
         self._parts: dict[LogPartition, Settled] = {}
         self._ended: set[LogPartition] = set()  # partitions of which every record was fetched
@@ -135,10 +140,16 @@ class Consuming(GroupEvents):
             self._lanes = BatchLanes(SLICE, 0.0, whole=False, report_at=self._least_room)
         else:
             self._lanes = Lanes(report_at=self._least_room)
-        self._turn_s = _TURN_S if batch is None else min(_TURN_S, batch.within_s)
+        self._turn_s = _TURN_S if batch is None or batch.within is None else min(_TURN_S, batch.within_s)
         self._parking: Parking | None = None  # for failure="park"
         self._retries = Retries(
-            consumer, self._lanes, self.progress, bury=self._bury, forget=self._forget, rows=self._rows
+            consumer,
+            self._lanes,
+            self.progress,
+            bury=self._bury,
+            forget=self._forget,
+            has_all=self._has_all,
+            rows=self._rows,
         )
 
     def _start_workers(self) -> Threads | Tasks:
@@ -148,10 +159,15 @@ class Consuming(GroupEvents):
 
             return SqlThreads(self._lanes, self._rows, booking(consumer, self._origins), number=number, name=name)
         batches = consumer.batch is not None
-        if self._slices is None:
+        if consumer.to is None:
             call = handling(consumer, self._origins)
         else:
-            call = encoding(consumer, self._origins, self._slices)
+            returned = Returned(consumer, self._names, self._clients)
+            if self._slices is not None:
+                call = encoding(consumer, self._origins, returned)
+            else:
+                self._writer = LogWriter(self._clients.kafka)
+                call = forwarding(consumer, self._origins, returned, self._writer)
         if consumer.is_async:
             return Tasks(self._lanes, call, number=number, batches=batches, timeout_s=consumer.timeout_s, name=name)
         return Threads(self._lanes, call, number=number, batches=batches, name=name)
@@ -184,7 +200,7 @@ class Consuming(GroupEvents):
     def _open(self) -> None:
         topics = [*self._names.sources, self._names.again]
         self._check_applied([*topics, self._names.dead, *([self._names.to] if self._names.to else ())])
-        if self._consumer.to is not None:
+        if self._consumer.delivery == "exactly_once" and self._consumer.to is not None:
             self._slices = SliceWriter(self._consumer, self._names, self._clients)
         if self._rows is not None:
             self._rows.open()
@@ -214,6 +230,8 @@ class Consuming(GroupEvents):
                 self._parking.close()
             if self._slices is not None:
                 self._slices.close()
+            if self._writer is not None:
+                self._writer.close()
 
     def _turn(self) -> None:
         self._collect()
@@ -228,7 +246,7 @@ class Consuming(GroupEvents):
         elif self._slice is not None:
             self._write_slice()
         elif self._follows or not self._in_flight:
-            self._commits.if_due(self._parts, self._member)
+            self._commits.if_due(self._parts, self._member, at_once=self._commit_makes_room())
         if self._not_yet and clock.monotonic() >= self._ask_again:
             self._take([])
         room = self._room()
@@ -239,9 +257,13 @@ class Consuming(GroupEvents):
             self._stalled = False
             self._member.resume()
         self._last_poll = clock.monotonic()
-        # While workers are busy, their failures and successes are not to wait for records that do not come.
-        wait_s = _BUSY_TURN_S if self._in_flight else self._turn_s
-        self._take(self._member.poll(min(room, _MOST_AT_ONCE), wait_s))
+        # While workers are busy, their failures and successes are not to wait for records that do not come. A lane with
+        # a record that failed waits for two turns at least, so these are short.
+        if self._retries.holds_any and not self._retries.is_outage:
+            most, wait_s = _MOST_IN_A_SHORT_TURN, _SHORT_TURN_S
+        else:
+            most, wait_s = _MOST_AT_ONCE, _BUSY_TURN_S if self._in_flight else self._turn_s
+        self._take(self._member.poll(min(room, most), wait_s))
         if self._last_poll - self._last_measure >= _MEASURE_EVERY_S:
             self._measure()
 
@@ -249,7 +271,7 @@ class Consuming(GroupEvents):
         """Return how many records may be taken now."""
         if self._paused or self._to_commit or self._not_yet or self._slice is not None:
             return 0
-        if any(part.next - part.committed > _WIDEST for part in self._parts.values()) and not self._at_most_once:
+        if self._is_too_wide():
             return 0
         if self._in_flight_bytes >= _MOST_BYTES:
             return 0
@@ -261,13 +283,31 @@ class Consuming(GroupEvents):
         # After a stall, fetching begins again only when there is room for many: each pause drops what was fetched.
         return 0 if self._stalled and room < self._consumer.in_flight // 2 else room
 
+    def _is_too_wide(self) -> bool:
+        """Return whether too many offsets lie between a committed position and the newest record that was taken."""
+        if self._at_most_once:
+            return False
+        return any(part.next - part.committed > _WIDEST for part in self._parts.values())
+
+    def _commit_makes_room(self) -> bool:
+        return self._is_too_wide() and all(part.next - part.low <= _WIDEST for part in self._parts.values())
+
+    def _has_all(self) -> bool:
+        """Return whether no record can be taken now that is not at hand: the log has no more, or there is no room."""
+        return self._ended.issuperset(self._parts) or self._room() <= 0
+
     def _wait_for_room(self) -> None:
         """Wait for workers. The group is served inside of `poll` only, so it is called with everything paused."""
         self._lanes.hurry()
         # No worker tells when a record that failed is due again, or when the dead letter is there that a partition of a
         # database waits for.
-        soon = (self._rows is not None or self._retries.holds_any) and not self._retries.is_outage
-        self._lanes.wait(_BUSY_TURN_S if soon else self._turn_s)
+        if self._retries.is_outage:
+            wait_s = self._turn_s
+        elif self._retries.holds_any:
+            wait_s = _SHORT_TURN_S
+        else:
+            wait_s = self._turn_s if self._rows is None else _BUSY_TURN_S
+        self._lanes.wait(wait_s)
         if clock.monotonic() - self._last_poll > _UNSERVED_S:
             if not self._stalled:
                 self._stalled = True

@@ -26,7 +26,7 @@ class Work:
     """One record in flight: its event, its place, and how often it failed."""
 
     __slots__ = (
-        *("alone", "event", "failing_since", "failures", "lane"),
+        *("alone", "event", "failed_at", "failing_since", "failures", "lane"),
         *("message", "offset", "outcome", "output", "part"),
     )
 
@@ -38,7 +38,8 @@ class Work:
         self.outcome = outcome
         self.message = message  # as it was fetched
         self.failures = 0
-        self.failing_since = 0.0  # on the monotonic clock; 0 while it has not failed
+        self.failed_at = 0.0  # when its last call failed, on the monotonic clock
+        self.failing_since = 0.0  # when its first call failed; 0 while it has not failed
         self.output: list[Outgoing] | None = None  # the events that the handler returned, encoded
         self.alone = False  # not in a batch with others: the batch that it was in has failed
 
@@ -56,11 +57,12 @@ class Lanes:
     """All records that were taken and not settled, by lane. Every method may be called by any thread.
 
     `done` gets lists of works that were handled, `failed` works and their error; both are read by one thread only,
-    which is woken when `report_at` works are handled.
+    which is woken when `report_at` works are handled. `last_done` is when the last of them was handled.
     """
 
     def __init__(self, *, report_at: int = 1) -> None:
         self.done: deque[list[Work]] = deque()
+        self.last_done = float("-inf")
         self.failed: deque[tuple[list[Work], BaseException]] = deque()
         self.wake: Callable[[], None] = lambda: None  # called when a worker without a thread may have work
         self._report_at = report_at
@@ -156,12 +158,16 @@ class Lanes:
         works, at = hand.works, hand.at
         hand.works, hand.at = [], 0
         failed = [] if error is None else self._failed_of(works, at)
+        now = clock.monotonic()
         if at:
             self.done.append(works[:at] if at < len(works) else works)
+            self.last_done = now
             self._unreported += at
         if error is not None:
             self.failed.append((failed, error))
-            self._failing.update(work.lane for work in failed)
+            for work in failed:
+                work.failed_at = now
+                self._failing.add(work.lane)
         for work in reversed(works[at + len(failed) :]):
             self._put_first(work)
         for lane in dict.fromkeys([work.lane for work in works]):
@@ -225,6 +231,11 @@ class Lanes:
         """Return whether a record that has not failed could be handed over."""
         with self._lock:
             return self._new() is not None
+
+    def is_awaited(self, lane: Hashable) -> bool:
+        """Return whether records wait behind the first one of a lane."""
+        with self._lock:
+            return bool(self._lanes.get(lane))
 
     def _new(self) -> Work | None:
         return next((work for work in self._ready if not work.failures), None)

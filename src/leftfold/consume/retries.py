@@ -30,7 +30,7 @@ class Retries:
     """The records of one consumer that have failed and are not settled. One thread owns it.
 
     `bury` writes a dead letter: it gets the work, the outcome and the reason. `forget` drops works of partitions that
-    are no longer ours.
+    are no longer ours. `has_all` tells whether no record can be taken that is not at hand.
     """
 
     def __init__(
@@ -41,6 +41,7 @@ class Retries:
         *,
         bury: Callable[[Work, str, str], None],
         forget: Callable[[list[Work]], None],
+        has_all: Callable[[], bool],
         rows: SqlRows | None = None,  # those of a consumer with a database
     ) -> None:
         self._consumer = consumer
@@ -48,6 +49,7 @@ class Retries:
         self._progress = progress
         self._bury = bury
         self._forget = forget
+        self._has_all = has_all
         self._rows = rows
         self._final = consumer.delivery == "at_most_once"  # no record is handed over twice
         self._breaker, self._budget = Breaker(), Budget(consumer.most_dead)
@@ -83,7 +85,7 @@ class Retries:
         """Note that calls have succeeded."""
         self._budget.handled(records)
         was_open = self._breaker.is_open
-        self._breaker.succeeded(clock.monotonic())
+        self._breaker.succeeded(self._lanes.last_done)
         if was_open:
             self._halt_or_go_on()
             self._held = [(0.0, number, works) for _, number, works in self._held]
@@ -109,10 +111,10 @@ class Retries:
             self._note_failure(first, now)
         for work in works:
             work.failures += 1
-            work.failing_since = work.failing_since or now
+            work.failing_since = work.failing_since or work.failed_at
         self._progress.failures += 1
         final = isinstance(error, Unprocessable) or self._final
-        spent = first.failures >= retry.attempts and self._breaker.may_give_up(first.failing_since)
+        spent = first.failures >= retry.attempts and self._may_give_up(first, now)
         if not final and not spent:
             wait = retry.wait_s(min(first.failures, retry.attempts), random.uniform(-1, 1))
             self._hold(works, now + wait)
@@ -125,10 +127,17 @@ class Retries:
 
     def _note_failure(self, work: Work, now: float) -> None:
         was_open = self._breaker.is_open
-        self._breaker.failed(work.lane, now)
+        self._breaker.failed(work.lane, now, work.failing_since or work.failed_at)
         if self._breaker.is_open and not was_open:
             self._tried_new, self._try_new = self._final, True
         self._halt_or_go_on()
+
+    def _may_give_up(self, work: Work, now: float) -> bool:
+        if self._breaker.may_give_up(work.failing_since):
+            return True
+        if not self.lacks_new or not self._has_all():
+            return False
+        return self._breaker.must_give_up(now, work.failing_since, awaited=self._lanes.is_awaited(work.lane))
 
     def _is_no_failure(self, work: Work, error: BaseException, now: float) -> bool:
         """Decide about a record that was not booked, and whose handler has not failed. Returns False if it has."""

@@ -12,10 +12,13 @@ import binascii
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 VERSION = 1
 # Brokers refuse metadata of more than 4,096 bytes (offset.metadata.max.bytes). The rest is for the topic's id and JSON.
 _MOST_TEXT = 3_800
+_MOST_BYTES = _MOST_TEXT * 3 // 4 - 10  # before they are written as base64
+_MOST_RANGES = _MOST_BYTES // 2
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ class Settled:
         return next(iter(self._open.values()), None)
 
     def position(self) -> Committed:
-        return Committed(self.low, self.topic_id, tuple(self._settled_beyond()))
+        return Committed(self.low, self.topic_id, tuple(islice(self._settled_beyond(), _MOST_RANGES)))
 
     def _settled_beyond(self) -> Iterator[range]:
         """Yield the ranges of settled offsets above the lowest open one."""
@@ -104,10 +107,10 @@ def encoded(position: Committed, token: str = "") -> str:
     By a token, a member recognizes its own commit.
     """
     numbers = bytearray()
-    at, most = position.offset, _MOST_TEXT * 3 // 4 - 10
+    at = position.offset
     for settled in position.beyond:
         pair = _varint(settled.start - at) + _varint(len(settled))
-        if len(numbers) + len(pair) > most:
+        if len(numbers) + len(pair) > _MOST_BYTES:
             break
         numbers += pair
         at = settled.stop

@@ -13,7 +13,6 @@ If the outcome of a transaction is unknown, the positions of the group tell it.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,11 +21,9 @@ from leftfold.consume.clients import ConsumerNames, LogClients
 from leftfold.consume.lanes import Work
 from leftfold.consume.settled import encoded
 from leftfold.declare.consumer import Consumer
-from leftfold.declare.event import Event
 from leftfold.errors import LeftfoldError, RunError
 from leftfold.kafka.dead_letters import DeadLetter
 from leftfold.kafka.group import LogPartition, Member, Position
-from leftfold.kafka.producer import encoder_of, key_encoder
 from leftfold.kafka.transactions import Outgoing, Transactions
 
 _PATIENCE_S = 60.0  # how long one slice is tried before the consumer ends
@@ -52,39 +49,13 @@ class Slice:
 
 
 class SliceWriter:
-    """Writes slices of one consumer. One thread owns it; `encode` is called by workers."""
+    """Writes slices of one consumer. One thread owns it."""
 
     def __init__(self, consumer: Consumer[..., Any], names: ConsumerNames, clients: LogClients) -> None:
-        assert consumer.to is not None
-        assert names.to is not None
         self._consumer = consumer
         self._names = names
-        self._to = names.to
-        self._topic = consumer.to
-        self._key = key_encoder(tuple(key.name for key in consumer.to.key))
-        self._encode = encoder_of(consumer.to, names.to, clients.registry)
         # A part of the id is random: two processes never fence each other by it. The group's epoch does that.
         self._transactions = Transactions(clients.kafka, f"{names.group}/{secrets.token_hex(8)}")
-
-    def encoded(self, returned: Any) -> list[Outgoing]:
-        """Return the records for what a handler returned: an event, several, or None."""
-        if returned is None:
-            return []
-        several = isinstance(returned, Iterable) and not isinstance(returned, Event)  # an event can be iterated over
-        return [self._outgoing(event) for event in (returned if several else (returned,))]
-
-    def _outgoing(self, event: Any) -> Outgoing:
-        if type(event) is not self._topic.event:
-            raise RunError(
-                "handler-returns",
-                f"{self._consumer.name} returned {type(event).__name__}",
-                why=f"what it returns is written to {self._topic.name}, which holds {self._topic.event.__name__}",
-                state="nothing is committed past this record",
-                fix=f"return {self._topic.event.__name__}, several of them, or nothing",
-                source=self._consumer.source,
-            )
-        fields = event.__dict__
-        return Outgoing(self._to, self._key(fields), self._encode(fields), [])
 
     def write(self, piece: Slice, member: Member) -> bool:
         """Write what came of a slice, and its positions. Returns False if it has to be tried again."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, Literal, Self, TypeAlias, TypeVar, overload
 
+from leftfold.declare.labels import Label, asked_label
 from leftfold.errors import DeclarationError, SourceLine, caller
 from leftfold.fold import expressions
 from leftfold.fold.durations import Duration, micros
@@ -30,6 +31,10 @@ LARGEST_SCALE = 15
 # The largest n of a last_n: every tile of every entity keeps up to n values.
 LARGEST_N = 1_000
 
+# The default of window=: an aggregate without a window is a label of an outcome. None stands for all of time.
+_NO_WINDOW: Any = object()
+
+PlainAggregate = Literal["count", "sum", "mean", "min", "max", "last"]
 AskedAggregate = Literal["count", "sum", "mean", "min", "max", "last", "last_n", "distinct"]
 
 
@@ -173,73 +178,144 @@ def _formula(op: str, left: Any, right: Any) -> Feature[Any]:
     return Feature(Formula(op, left, right), caller())
 
 
+@overload
+def count(*, where: bool | None = ...) -> Label[int]: ...
+@overload
 def count(
-    window: Duration | None, *, where: bool | None = None, step: Duration | None = None, ttl: Duration | None = None
-) -> Feature[int]:
+    window: Duration | None,
+    *,
+    where: bool | None = ...,
+    step: Duration | None = ...,
+    ttl: Duration | None = ...,
+) -> Feature[int]: ...
+def count(
+    window: Duration | None = _NO_WINDOW,
+    *,
+    where: bool | None = None,
+    step: Duration | None = None,
+    ttl: Duration | None = None,
+) -> Any:
     """The number of events; 0 if there was none. `window=None` counts all events that ever happened."""
-    return Feature(_asked("count", None, window, where=where, step=step, ttl=ttl), caller())
+    return _aggregate("count", None, window, where=where, step=step, ttl=ttl)
 
 
+@overload
+def sum(field: N | None, *, where: bool | None = ..., scale: int = ...) -> Label[N]: ...
+@overload
 def sum(
     field: N | None,
     window: Duration | None,
     *,
+    where: bool | None = ...,
+    step: Duration | None = ...,
+    ttl: Duration | None = ...,
+    scale: int = ...,
+) -> Feature[N | None]: ...
+def sum(
+    field: Any,
+    window: Duration | None = _NO_WINDOW,
+    *,
     where: bool | None = None,
     step: Duration | None = None,
     ttl: Duration | None = None,
     scale: int = SUM_SCALE,
-) -> Feature[N | None]:
-    """The exact sum of a number; None if there was no value. A float is kept to `scale` decimals."""
-    return Feature(_asked("sum", field, window, where=where, step=step, ttl=ttl, scale=scale), caller())
+) -> Any:
+    """The exact sum of a number; None if there was no value, 0 as a label. A float is kept to `scale` decimals."""
+    return _aggregate("sum", field, window, where=where, step=step, ttl=ttl, scale=scale)
 
 
+@overload
+def mean(field: float | None, *, where: bool | None = ..., scale: int = ...) -> Label[float | None]: ...
+@overload
 def mean(
     field: float | None,
     window: Duration | None,
     *,
+    where: bool | None = ...,
+    step: Duration | None = ...,
+    ttl: Duration | None = ...,
+    scale: int = ...,
+) -> Feature[float | None]: ...
+def mean(
+    field: Any,
+    window: Duration | None = _NO_WINDOW,
+    *,
     where: bool | None = None,
     step: Duration | None = None,
     ttl: Duration | None = None,
     scale: int = SUM_SCALE,
-) -> Feature[float | None]:
+) -> Any:
     """The exact sum divided by the number of values; None if there was no value."""
-    return Feature(_asked("mean", field, window, where=where, step=step, ttl=ttl, scale=scale), caller())
+    return _aggregate("mean", field, window, where=where, step=step, ttl=ttl, scale=scale)
 
 
+@overload
+def min(field: M | None, *, where: bool | None = ...) -> Label[M | None]: ...
+@overload
 def min(
     field: M | None,
     window: Duration | None,
     *,
+    where: bool | None = ...,
+    step: Duration | None = ...,
+    ttl: Duration | None = ...,
+) -> Feature[M | None]: ...
+def min(
+    field: Any,
+    window: Duration | None = _NO_WINDOW,
+    *,
     where: bool | None = None,
     step: Duration | None = None,
     ttl: Duration | None = None,
-) -> Feature[M | None]:
+) -> Any:
     """The smallest number or earliest moment; None if there was no value."""
-    return Feature(_asked("min", field, window, where=where, step=step, ttl=ttl), caller())
+    return _aggregate("min", field, window, where=where, step=step, ttl=ttl)
 
 
+@overload
+def max(field: M | None, *, where: bool | None = ...) -> Label[M | None]: ...
+@overload
 def max(
     field: M | None,
     window: Duration | None,
     *,
-    where: bool | None = None,
-    step: Duration | None = None,
-    ttl: Duration | None = None,
-) -> Feature[M | None]:
-    """The largest number or latest moment; None if there was no value."""
-    return Feature(_asked("max", field, window, where=where, step=step, ttl=ttl), caller())
-
-
-def last(
-    field: T | None,
-    window: Duration | None,
+    where: bool | None = ...,
+    step: Duration | None = ...,
+    ttl: Duration | None = ...,
+) -> Feature[M | None]: ...
+def max(
+    field: Any,
+    window: Duration | None = _NO_WINDOW,
     *,
     where: bool | None = None,
     step: Duration | None = None,
     ttl: Duration | None = None,
-) -> Feature[T | None]:
+) -> Any:
+    """The largest number or latest moment; None if there was no value."""
+    return _aggregate("max", field, window, where=where, step=step, ttl=ttl)
+
+
+@overload
+def last(field: T | None, *, where: bool | None = ...) -> Label[T | None]: ...
+@overload
+def last(
+    field: T | None,
+    window: Duration | None,
+    *,
+    where: bool | None = ...,
+    step: Duration | None = ...,
+    ttl: Duration | None = ...,
+) -> Feature[T | None]: ...
+def last(
+    field: Any,
+    window: Duration | None = _NO_WINDOW,
+    *,
+    where: bool | None = None,
+    step: Duration | None = None,
+    ttl: Duration | None = None,
+) -> Any:
     """The newest value that is not missing. If several events have the same time, the last one in the log counts."""
-    return Feature(_asked("last", field, window, where=where, step=step, ttl=ttl), caller())
+    return _aggregate("last", field, window, where=where, step=step, ttl=ttl)
 
 
 def last_n(
@@ -274,6 +350,32 @@ def distinct(
 def latest(field: T | None) -> Feature[T | None]:
     """A column of a Table. The field alone means the same; `latest` is for type checkers, when `.default` is used."""
     return Feature(Taken(field), caller())
+
+
+def _aggregate(
+    aggregate: PlainAggregate,
+    field: Any,
+    window: Duration | None,
+    *,
+    where: Any,
+    step: Duration | None,
+    ttl: Duration | None,
+    scale: int = 0,
+) -> Feature[Any] | Label[Any]:
+    """A feature, or the label of an outcome if there is no window."""
+    if window is not _NO_WINDOW:
+        return Feature(_asked(aggregate, field, window, where=where, step=step, ttl=ttl, scale=scale), caller())
+    source = caller()
+    if step is not None or ttl is not None:
+        raise DeclarationError(
+            "step-without-window",
+            f"{'step' if step is not None else 'ttl'}= stands in a label: lf.{aggregate} without a window",
+            why="a label has no window of its own: the outcome says how far a prediction reaches",
+            fix="leave it out; or give a window, for a feature",
+            source=source,
+        )
+    _check_sizes(aggregate, scale, 0, source)
+    return asked_label(aggregate, field, where, scale)
 
 
 def _asked(

@@ -11,8 +11,10 @@ from leftfold.declare.consumer import Consumer
 from leftfold.declare.event import fields_of
 from leftfold.declare.features import Features
 from leftfold.declare.free import View
+from leftfold.declare.outcome import Outcome, OutcomeDefinition
 from leftfold.declare.reading import Reading
-from leftfold.declare.sinks import ARCHIVES, Lake, Online, Sink
+from leftfold.declare.scorer import Scorer
+from leftfold.declare.sinks import RESERVED_TABLES, Lake, Online, Sink
 from leftfold.declare.table import Table
 from leftfold.declare.topic import Topic
 from leftfold.declare.vector import Vector
@@ -78,7 +80,9 @@ class Catalog:
     topics: dict[str, Topic[Any]]
     views: dict[str, DeclaredView]
     vectors: dict[str, type[Vector]]
-    consumers: dict[str, Consumer[..., Any]] = field(default_factory=dict)
+    consumers: dict[str, Consumer[..., Any]] = field(default_factory=dict)  # with those of scorers
+    scorers: dict[str, Scorer[Any, Any]] = field(default_factory=dict)
+    outcomes: dict[str, OutcomeDefinition] = field(default_factory=dict)
 
     @property
     def fills_lake(self) -> bool:
@@ -93,6 +97,8 @@ class Catalog:
         views: dict[str, DeclaredView] = {}
         vectors: dict[str, type[Vector]] = {}
         consumers: dict[str, Consumer[..., Any]] = {}
+        scorers: dict[str, Scorer[Any, Any]] = {}
+        outcomes: dict[str, OutcomeDefinition] = {}
         sources: dict[tuple[str, str], tuple[Any, SourceLine]] = {}
         problems: list[DeclarationError] = []
         for declaration in declared:
@@ -104,21 +110,32 @@ class Catalog:
                 topics[name] = declaration
             elif isinstance(declaration, Consumer):
                 consumers[name] = declaration
+            elif isinstance(declaration, Scorer):
+                scorers[name] = declaration
+            elif isinstance(declaration, type) and issubclass(declaration, Outcome):
+                outcomes[name] = declaration.__leftfold_outcome__
             elif isinstance(declaration, type) and issubclass(declaration, Vector):
                 vectors[name] = declaration
             else:
                 views[name] = DeclaredView.of(declaration)
-        for view in views.values():  # a topic declared outside of the load is added by the view that reads it
-            if view.name == ARCHIVES and any(isinstance(sink, Lake) for sink in view.sinks):
-                problems.append(_among_archives(view))
-            for topic in view.reading.topics:
-                topics.setdefault(topic.name, topic)
-        for consumer in consumers.values():
-            if consumer.name in views:
-                problems.append(_group_taken(consumer, views[consumer.name]))
-            for topic in (*consumer.topics, *([consumer.to] if consumer.to else ())):
-                topics.setdefault(topic.name, topic)
-        return cls(topics, views, vectors, consumers), problems
+        for scorer in scorers.values():
+            vectors.setdefault(scorer.vector.__leftfold_definition__.name, scorer.vector)
+            if scorer.consumer is not None:
+                consumers[scorer.name] = scorer.consumer
+        # A topic that was declared outside of the load is added by what reads or writes it.
+        read = [topic for view in views.values() for topic in view.reading.topics]
+        written: list[Topic[Any]] = [scorer.to for scorer in scorers.values()]
+        written += [consumer.to for consumer in consumers.values() if consumer.to is not None]
+        joined: list[Topic[Any]] = [t for outcome in outcomes.values() for t in (outcome.predictions, outcome.topic)]
+        for topic in (*read, *(t for consumer in consumers.values() for t in consumer.topics), *written, *joined):
+            topics.setdefault(topic.name, topic)
+        problems += [
+            _among_tables(view)
+            for view in views.values()
+            if view.name in RESERVED_TABLES and any(isinstance(sink, Lake) for sink in view.sinks)
+        ]
+        problems += [_group_taken(consumer, views[name]) for name, consumer in consumers.items() if name in views]
+        return cls(topics, views, vectors, consumers, scorers, outcomes), problems
 
     def topic(self, name: str) -> Topic[Any]:
         if name not in self.topics:
@@ -138,6 +155,16 @@ class Catalog:
         if name not in self.consumers:
             raise _unknown("consumer", name, list(self.consumers))
         return self.consumers[name]
+
+    def scorer(self, name: str) -> Scorer[Any, Any]:
+        if name not in self.scorers:
+            raise _unknown("scorer", name, list(self.scorers))
+        return self.scorers[name]
+
+    def outcome(self, name: str) -> OutcomeDefinition:
+        if name not in self.outcomes:
+            raise _unknown("outcome", name, list(self.outcomes))
+        return self.outcomes[name]
 
     def chosen_consumers(self, *names: str) -> list[Consumer[..., Any]]:
         """The named consumers, or all of them if none is named. Raises if the project declares none."""
@@ -166,18 +193,20 @@ def _described(declaration: Any) -> tuple[str, str, SourceLine]:
         return "topic", declaration.name, declaration.source
     if isinstance(declaration, View):
         return "view", declaration.name, declaration.source
-    if isinstance(declaration, Consumer):
+    if isinstance(declaration, Consumer | Scorer):
         return "consumer", declaration.name, declaration.source
+    if issubclass(declaration, Outcome):
+        return "outcome", declaration.__leftfold_outcome__.name, declaration.__leftfold_source__
     definition = declaration.__leftfold_definition__
     name = definition.name if issubclass(declaration, Vector) else definition.view
     return "view", name, declaration.__leftfold_source__
 
 
-def _among_archives(view: DeclaredView) -> DeclarationError:
+def _among_tables(view: DeclaredView) -> DeclarationError:
     return DeclarationError(
         "reserved-name",
         f"view {view.name} goes to a lake",
-        why="its table would lie where the archives of topics are, and a VACUUM of it would delete theirs",
+        why=f"its table would lie where {RESERVED_TABLES[view.name]} are, and a VACUUM of it would delete theirs",
         fix="give the view another name, or leave lf.Lake() out",
         source=view.source,
     )

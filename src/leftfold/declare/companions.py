@@ -10,13 +10,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from leftfold.declare.catalog import Catalog, DeclaredView
-from leftfold.declare.sinks import ARCHIVES, Changelog
+from leftfold.declare.sinks import ARCHIVES, OUTCOMES, Changelog
 from leftfold.declare.topic import Topic
 
 
 def receipts_topic() -> str:
     """The topic of receipts, which say what each batch of each view did. All views of a namespace share it."""
     return "leftfold.receipts"
+
+
+def definitions_topic() -> str:
+    """The topic of definitions: what each build of each view meant, kept for ever. All views share it."""
+    return "leftfold.definitions"
 
 
 def late_topic(topic: str) -> str:
@@ -58,6 +63,11 @@ def archive_table(lake: str, topic: Topic[Any]) -> str | None:
     return f"{lake}/{ARCHIVES}/{topic.name}" if topic.archive else None
 
 
+def outcomes_table(lake: str, outcome: str) -> str:
+    """The path of the table with the closed rows of an outcome."""
+    return f"{lake}/{OUTCOMES}/{outcome}"
+
+
 def receipts_table(lake: str, view: str) -> str:
     """The path of the table with the older receipts of a view that has a lake."""
     return f"{lake}/{receipts_topic()}/{view}"
@@ -80,6 +90,8 @@ def has_changelog(view: DeclaredView) -> bool:
 def companions_of(catalog: Catalog) -> Iterator[str]:
     """All companion topics of a project."""
     yield receipts_topic()
+    if catalog.views:
+        yield definitions_topic()
     for topic in catalog.topics.values():
         yield from of_topic(topic)
     for view in catalog.views.values():

@@ -212,20 +212,20 @@ def consumer(
             name=name,
             topics=topics,
             function=function,
-            start=_checked_start(name, start, source),
+            start=checked_start(name, start, source),
             delivery=delivery,
             order=order,
-            parallel=_between(name, "parallel", options.get("parallel", 1), MOST_PARALLEL, source),
+            parallel=between(name, "parallel", options.get("parallel", 1), MOST_PARALLEL, source),
             batch=batch,
             to=to,
             into=into,
             retry=retry,
             failure=_failure(name, options.get("failure", "dead"), delivery, order, source),
             most_dead=options.get("most_dead") or MostDead(),
-            late=_one_of(name, "late", options.get("late", "deliver"), ("deliver", "skip"), source),
+            late=one_of(name, "late", options.get("late", "deliver"), ("deliver", "skip"), source),
             timeout_s=max(_SHORTEST_TIMEOUT, micros(options.get("timeout", "60s"), option="timeout", source=source))
             / SECOND,
-            in_flight=_between(name, "in_flight", options.get("in_flight", 1_000), 100_000, source),
+            in_flight=between(name, "in_flight", options.get("in_flight", 1_000), 100_000, source),
             drain_s=micros(options.get("drain", "10s"), option="drain", source=source) / SECOND,
             wants_record=_wants_record(name, function, into, source),
             source=source,
@@ -261,7 +261,7 @@ def _wants_record(name: str, function: Callable[..., Any], into: Sql | None, sou
     return len(needed) > least
 
 
-def _checked_start(name: str, start: Any, source: SourceLine) -> Start:
+def checked_start(name: str, start: Any, source: SourceLine) -> Start:
     if start in ("beginning", "now") or (isinstance(start, datetime) and start.tzinfo is not None):
         return start  # type: ignore[no-any-return] # just checked
     raise DeclarationError(
@@ -274,7 +274,7 @@ def _checked_start(name: str, start: Any, source: SourceLine) -> Start:
 
 
 def _check_delivery(name: str, delivery: Delivery, to: Any, into: Any, source: SourceLine) -> None:
-    _one_of(name, "delivery", delivery, get_args(Delivery), source)
+    one_of(name, "delivery", delivery, get_args(Delivery), source)
     if delivery == "exactly_once" and to is None and into is None:
         raise DeclarationError(
             "exactly-once-nowhere",
@@ -333,7 +333,7 @@ def _check_into(
     )
 
 
-def _one_of(name: str, option: str, value: Any, known: tuple[Any, ...], source: SourceLine) -> Any:
+def one_of(name: str, option: str, value: Any, known: tuple[Any, ...], source: SourceLine) -> Any:
     if value in known:
         return value
     raise DeclarationError(
@@ -345,7 +345,7 @@ def _one_of(name: str, option: str, value: Any, known: tuple[Any, ...], source: 
     )
 
 
-def _between(name: str, option: str, value: int, most: int, source: SourceLine) -> int:
+def between(name: str, option: str, value: int, most: int, source: SourceLine) -> int:
     if isinstance(value, int) and 1 <= value <= most:
         return value
     raise DeclarationError(
@@ -367,12 +367,12 @@ def _order(name: str, order: Order | None, batch: Batch | None, into: Sql | None
             fix="leave order= out",
             source=source,
         )
-    checked: Order = _one_of(name, "order", order or ("partition" if of_partition else "key"), get_args(Order), source)
+    checked: Order = one_of(name, "order", order or ("partition" if of_partition else "key"), get_args(Order), source)
     return checked
 
 
 def _failure(name: str, failure: Failure, delivery: Delivery, order: Order, source: SourceLine) -> Failure:
-    checked: Failure = _one_of(name, "failure", failure, get_args(Failure), source)
+    checked: Failure = one_of(name, "failure", failure, get_args(Failure), source)
     if checked == "park" and (delivery != "at_least_once" or order != "key"):
         raise DeclarationError(
             "consumer-park",

@@ -96,21 +96,22 @@ class Retry:
 class Batch:
     """Several records in one call of the handler: at most `most`, of one partition, in order.
 
-    A batch that is not full is handed over once its first record has waited for `within`.
+    A batch that is not full is handed over once its first record has waited for `within`; with None, at once.
     """
 
     most: int
-    within: Duration = "100ms"
+    within: Duration | None = "100ms"
 
     def __post_init__(self) -> None:
         source = caller()
         if self.most < 1:
             raise _bad("batch-size", f"lf.Batch({self.most})", "a batch holds at least one record", source)
-        micros(self.within, option="within", source=source)
+        if self.within is not None:
+            micros(self.within, option="within", source=source)
 
     @property
     def within_s(self) -> float:
-        return micros(self.within, option="within") / SECOND
+        return 0.0 if self.within is None else micros(self.within, option="within") / SECOND
 
 
 @dataclass(frozen=True)

@@ -139,15 +139,25 @@ def trusted(event: type[E]) -> Callable[[dict[str, Any]], E]:
     The fields are those of a record that was accepted: each has a value of its kind, and times are in microseconds.
     """
     times = [(field.name, field.repeated) for field in event.__leftfold_fields__.values() if field.kind == "datetime"]
+    made = assembled(event)
+
+    def make(fields: dict[str, Any]) -> E:
+        for name, repeated in times:
+            if (value := fields[name]) is not None:
+                fields[name] = [from_micros(v) for v in value] if repeated else from_micros(value)
+        return made(fields)
+
+    return make
+
+
+def assembled(event: type[E]) -> Callable[[dict[str, Any]], E]:
+    """Return a function that makes an event of all its fields, without validating them. It takes over the dict."""
     names, new = set(event.__leftfold_fields__), event.__new__  # all events share the names: they are frozen
     # The slots of a pydantic model, set directly: its own constructor would validate, and __setattr__ refuses.
     slots = ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
     set_dict, set_fields, set_extra, set_private = (BaseModel.__dict__[slot].__set__ for slot in slots)
 
     def make(fields: dict[str, Any]) -> E:
-        for name, repeated in times:
-            if (value := fields[name]) is not None:
-                fields[name] = [from_micros(v) for v in value] if repeated else from_micros(value)
         made = new(event)
         set_dict(made, fields)
         set_fields(made, names)

@@ -13,6 +13,7 @@ from leftfold.declare import collector
 from leftfold.declare.aggregates import Asked, AskedAggregate, Feature, Formula, Taken
 from leftfold.declare.event import Event, fields_of, reference
 from leftfold.declare.keys import declared_keys, key_values
+from leftfold.declare.labels import refuse_labels
 from leftfold.declare.names import check_name, check_view_name, snake
 from leftfold.declare.reading import Reading, reading
 from leftfold.declare.rows import Row, make_row
@@ -33,7 +34,7 @@ FUTURE_TOLERANCE = 60 * SECOND
 
 _NUMBERS: tuple[Kind, ...] = ("int", "float")
 _SCALARS: tuple[Kind, ...] = ("string", "int", "float", "bool", "datetime")
-_TAKES: dict[AskedAggregate, tuple[Kind, ...]] = {
+TAKES: dict[AskedAggregate, tuple[Kind, ...]] = {
     "sum": _NUMBERS,
     "mean": _NUMBERS,
     "min": (*_NUMBERS, "datetime"),
@@ -113,6 +114,7 @@ def _own(view: type[Features], event: Event) -> Event:
 
 def _define(cls: type[Features], by: Any, name: str) -> Definition:
     read, source = cls.__leftfold_reading__, cls.__leftfold_source__
+    refuse_labels(cls, source)
     declared = {
         n: Feature[Any](Taken(f), source) if isinstance(f, FieldRef) else f
         for n, f in vars(cls).items()
@@ -235,11 +237,11 @@ class _Compiled:
         return self.columns.index(column)
 
     def _columns(self, asked: Asked, source: SourceLine) -> tuple[Column, ...]:
-        where = self._where(asked, source)
+        where = checked_where(self._event, asked.where, source)
         if asked.aggregate == "count":
             return (Column("count", None, "int", where),)
         field = reference(self._event, asked.field, option=asked.aggregate, source=source)
-        allowed = _TAKES[asked.aggregate]
+        allowed = TAKES[asked.aggregate]
         if field.kind not in allowed or fields_of(self._event)[field.name].repeated:
             raise DeclarationError(
                 "aggregate-kind",
@@ -257,20 +259,24 @@ class _Compiled:
         plain: columns.Aggregate = asked.aggregate
         return (Column(plain, field.name, field.kind, where, scale, asked.size),)
 
-    def _where(self, asked: Asked, source: SourceLine) -> expressions.Expression | None:
-        if asked.where is None:
-            return None
-        for compared in expressions.references(asked.where):
-            name = reference(self._event, compared, option="where", source=source).name
-            if fields_of(self._event)[name].repeated:
-                raise DeclarationError(
-                    "condition-kinds",
-                    f"{name} is a list",
-                    why="a condition compares one value with another",
-                    fix="compare a field that holds one value",
-                    source=source,
-                )
-        return nameless(asked.where)
+
+def checked_where(
+    event: type[Event], where: expressions.Expression | None, source: SourceLine
+) -> expressions.Expression | None:
+    """Return a condition over fields of an event, without the event's class. Refuse one that compares a list."""
+    if where is None:
+        return None
+    for compared in expressions.references(where):
+        name = reference(event, compared, option="where", source=source).name
+        if fields_of(event)[name].repeated:
+            raise DeclarationError(
+                "condition-kinds",
+                f"{name} is a list",
+                why="a condition compares one value with another",
+                fix="compare a field that holds one value",
+                source=source,
+            )
+    return nameless(where)
 
 
 def checked_default(feature: Feature[Any], kind: Kind, *, listed: bool = False) -> Any:

@@ -19,6 +19,19 @@ class Provenance:
     found: bool  # False if no event of this entity is in any window, or its row is gone
 
 
+@dataclass(frozen=True)
+class Read:
+    """The values of one row as they were read, before they become an instance of a class."""
+
+    values: dict[str, Any]
+    read_at: datetime
+    provenance: tuple[Provenance, ...]
+
+    @property
+    def found(self) -> bool:
+        return all(p.found for p in self.provenance)
+
+
 class Row:
     """The values of one entity. `found` is False if a view that it was read from has no data of the entity."""
 
@@ -55,6 +68,11 @@ def make_row(
     row = view.__new__(view)
     row.__dict__.update(values, found=found, read_at=read_at, provenance=provenance)
     return row
+
+
+def row_of(view: type[R], read: Read, values: Mapping[str, Any]) -> R:
+    """Return what was read as an instance of a class, with these values."""
+    return make_row(view, values, found=read.found, read_at=read.read_at, provenance=read.provenance)
 
 
 def html_table(head: Iterable[str], rows: Iterable[Iterable[str]], *, caption: str) -> str:

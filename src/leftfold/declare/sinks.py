@@ -70,6 +70,9 @@ class Lake:
 
 Sink = Online | Changelog | Lake
 ARCHIVES = "archive"  # the directory in a lake that holds the archives of topics
+OUTCOMES = "outcomes"  # the directory in a lake that holds the rows of outcomes
+# Directories in a lake whose names no view's own table may have, and their tables.
+RESERVED_TABLES = {ARCHIVES: "the archives of topics", OUTCOMES: "the rows of outcomes"}
 
 
 def checked_sinks(view: str, to: Sequence[Sink], source: SourceLine) -> tuple[Sink, ...]:

@@ -11,6 +11,7 @@ from leftfold.declare.aggregates import Feature, Taken
 from leftfold.declare.event import fields_of, reference
 from leftfold.declare.features import checked_default, nameless
 from leftfold.declare.keys import declared_keys
+from leftfold.declare.labels import refuse_labels
 from leftfold.declare.names import check_name, check_view_name, snake
 from leftfold.declare.reading import Reading, reading
 from leftfold.declare.rows import Row
@@ -65,6 +66,7 @@ def _define(cls: type[Table], by: Any, name: str) -> Latest:
             fix=f"key the table by {', '.join(k.name for k in topic.key)}",
             source=source,
         )
+    refuse_labels(cls, source)
     taken = {n: v for n, v in vars(cls).items() if isinstance(v, FieldRef | Feature)}
     if not taken:
         raise DeclarationError(

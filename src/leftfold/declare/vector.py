@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, ClassVar, Generic, TypeVar, overload
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, overload
 
 from leftfold.declare import collector
-from leftfold.declare.aggregates import Feature
+from leftfold.declare.aggregates import Feature, Formula
+from leftfold.declare.event import fields_of
 from leftfold.declare.features import Features, checked_default
 from leftfold.declare.free import View
+from leftfold.declare.labels import refuse_labels
 from leftfold.declare.names import check_name, check_view_name, snake
 from leftfold.declare.rows import Row
 from leftfold.errors import DeclarationError, SourceLine, caller
@@ -57,11 +59,21 @@ def request(kind: type[T]) -> Request[T]:
     return Request(kind, source)
 
 
+class PartKind(NamedTuple):
+    """The kind of a value in a vector."""
+
+    kind: Kind
+    repeated: bool = False
+
+
 class Vector(Row):
     """Base of a vector. Its key consists of the keys of all its views. A read is one round trip."""
 
     __leftfold_definition__: ClassVar[VectorDefinition]
     __leftfold_source__: ClassVar[SourceLine]
+    __leftfold_kinds__: ClassVar[dict[str, PartKind]]  # of its parts and requests, in declared order
+    __leftfold_personal__: ClassVar[frozenset[str]]  # keys and parts that show personal data
+    __leftfold_keys__: ClassVar[dict[str, Kind | None]]  # None: only a free view has it, whose kinds Spark knows
 
     def __init_subclass__(cls, *, name: str | None = None) -> None:
         super().__init_subclass__()
@@ -73,6 +85,7 @@ class Vector(Row):
 
 
 def _define(cls: type[Vector], name: str) -> VectorDefinition:
+    refuse_labels(cls, cls.__leftfold_source__)
     declared = {n: v for n, v in vars(cls).items() if isinstance(v, Feature | Request | FieldRef)}
     if not any(isinstance(v, Feature) for v in declared.values()):
         raise DeclarationError(
@@ -109,22 +122,23 @@ def _define(cls: type[Vector], name: str) -> VectorDefinition:
             fix="choose another name for the request",
             source=cls.__leftfold_source__,
         )
+    cls.__leftfold_kinds__ = {
+        name: PartKind(_KINDS[value.kind]) if isinstance(value, Request) else _part_kind(value)
+        for name, value in declared.items()
+        if not isinstance(value, FieldRef)
+    }
+    features = {name: value for name, value in declared.items() if isinstance(value, Feature)}
+    owners = [feature.owner for feature in features.values()]
+    cls.__leftfold_keys__ = _key_kinds(owners)
+    personal = {name for name, feature in features.items() if _is_personal(feature)}
+    cls.__leftfold_personal__ = frozenset(personal | {key for owner in owners for key in _personal_keys(owner)})
     return VectorDefinition(name, tuple(parts), tuple(inputs), tuple(declared))
 
 
 def _part(name: str, feature: Feature[Any]) -> Part:
     owner = feature.owner
-    if isinstance(owner, View):
-        _, kind = feature.asked.field  # type: ignore[union-attr] # a free view makes its columns this way
-        view, listed = owner.name, False
-    elif issubclass(owner, Features):
-        definition = owner.__leftfold_definition__
-        kind, listed = definition.kinds()[feature.name], getattr(feature.asked, "aggregate", None) == "last_n"
-        view = definition.view
-    else:
-        (column,) = (c for c in owner.__leftfold_definition__.columns if c.name == feature.name)
-        kind, listed = column.kind, column.repeated
-        view = owner.__leftfold_definition__.view
+    kind, listed = _part_kind(feature)
+    view = owner.name if isinstance(owner, View) else owner.__leftfold_definition__.view
     if not isinstance(owner, View) and feature.fallback is getattr(owner, feature.name).fallback:
         return Part(name, view, feature.name)  # this is the view's own default, which the view applies itself
     default = checked_default(feature, kind, listed=listed)
@@ -137,6 +151,47 @@ def _part(name: str, feature: Feature[Any]) -> Part:
             source=feature.source,
         )
     return Part(name, view, feature.name, default)
+
+
+def _part_kind(feature: Feature[Any]) -> PartKind:
+    owner = feature.owner
+    if isinstance(owner, View):
+        _, kind = feature.asked.field  # type: ignore[union-attr] # a free view makes its columns this way
+        return PartKind(kind)
+    if issubclass(owner, Features):
+        kinds = owner.__leftfold_definition__.kinds()
+        return PartKind(kinds[feature.name], getattr(feature.asked, "aggregate", None) == "last_n")
+    (column,) = (c for c in owner.__leftfold_definition__.columns if c.name == feature.name)
+    return PartKind(column.kind, column.repeated)
+
+
+def _is_personal(feature: Feature[Any] | float) -> bool:
+    """Return whether a feature shows personal data. What a free view makes of its records is not known."""
+    if not isinstance(feature, Feature):
+        return False
+    if isinstance(getattr(feature, "owner", None), View):  # a part of a formula may have no name, and so no view
+        return any(field.personal for field in fields_of(feature.owner.reading.event).values())
+    asked = feature.asked
+    if isinstance(asked, Formula):
+        return _is_personal(asked.left) or _is_personal(asked.right)
+    field = asked.field
+    return isinstance(field, FieldRef) and field.event is not None and fields_of(field.event)[field.name].personal
+
+
+def _personal_keys(owner: Any) -> list[str]:
+    fields = fields_of(owner.reading.event if isinstance(owner, View) else owner.__leftfold_reading__.event)
+    return [key for key in _keys(owner) if key in fields and fields[key].personal]
+
+
+def _key_kinds(owners: list[Any]) -> dict[str, Kind | None]:
+    """Return the kinds of all keys of these views, in the order of the views."""
+    kinds: dict[str, Kind | None] = {}
+    for owner in owners:
+        if isinstance(owner, View):
+            kinds |= {name: kinds.get(name) for name in owner.by}
+        else:
+            kinds |= {key.name: key.kind for key in owner.__leftfold_definition__.keys}
+    return kinds
 
 
 def _keys(owner: Any) -> tuple[str, ...]:

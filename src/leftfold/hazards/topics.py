@@ -150,6 +150,9 @@ def _largest(event: type[Event]) -> int:
 def _unread(facts: Facts) -> Iterator[Hazard]:
     read = {topic.name for view in facts.catalog.views.values() for topic in view.reading.topics}
     read |= {topic.name for consumer in facts.catalog.consumers.values() for topic in consumer.topics}
+    # Predictions of a scorer, and the events of an outcome, are for jobs that read them when somebody asks.
+    read |= {scorer.to.name for scorer in facts.catalog.scorers.values()}
+    read |= {outcome.topic.name for outcome in facts.catalog.outcomes.values()}
     for topic in facts.catalog.topics.values():
         name = facts.name(topic)
         groups = facts.observed.cluster.groups.values()

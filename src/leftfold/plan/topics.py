@@ -1,4 +1,4 @@
-"""The shape of Leftfold's own topics: receipts, late, rejects, redrive, changelogs, and those of consumers."""
+"""The shape of Leftfold's own topics: receipts, definitions, late, rejects, redrive, changelogs, those of consumers."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from leftfold.declare.companions import (
     companions_of,
     consumers_topic,
     dead_topic,
+    definitions_topic,
     has_changelog,
     late_topic,
     receipts_topic,
@@ -82,6 +83,10 @@ def companions(catalog: Catalog, profile: Profile, observed: Observed) -> Iterat
         _COMPACTED_WITHIN_HOURS,
         None,
     )
+    if catalog.views:
+        # One small document per definition that ever ran. Compaction keeps the newest of each, for ever.
+        definitions = profile.topic_name(definitions_topic())
+        yield Companion(definitions, 1, _capped(replicas, profile), "compacted", _compacted(), None)
     for topic in catalog.topics.values():
         yield from _of_topic(topic, profile, observed)
     for view in catalog.views.values():

@@ -11,7 +11,6 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from leftfold import clock
 from leftfold.errors import RunError
 from leftfold.fold.definition import Definition
 from leftfold.fold.latest import Latest
@@ -19,14 +18,13 @@ from leftfold.fold.tiles import floor
 from leftfold.kafka.admin import Admin
 from leftfold.offsets import Offsets, later
 from leftfold.run import watermark
+from leftfold.run.frontier import ends_reached
 from leftfold.spark.cutover import FrozenHistory
 from leftfold.spark.history.records import starts_since
 from leftfold.spark.source import Source
 
 if TYPE_CHECKING:
     from leftfold.spark.session import SparkSession
-
-_MS = 1_000
 
 
 def can_be_cut(definition: Definition | Latest) -> bool:
@@ -59,12 +57,8 @@ def freeze(
     reached: list[int] = []  # for each partition: no record past its end was logged before this moment
     newest = 0
     for topic, partitions in zip(source.topics, source.partitions, strict=True):
-        now, written = clock.now_us(), admin.end_offsets(topic, partitions)
-        ends[topic] = admin.stable_offsets(topic, partitions)
-        reached += [
-            now if end >= written[p] else _logged_at(admin, topic, partitions, p, end, now)
-            for p, end in ends[topic].items()
-        ]
+        ends[topic], moments = ends_reached(admin, topic, partitions)
+        reached += moments
         newest = max((newest, *admin.newest_times(topic, partitions).values()))
     if not any(end > firsts[t].get(p, 0) for t, parts in ends.items() for p, end in parts.items()):
         return None
@@ -124,13 +118,3 @@ def check_stream(wanted: Offsets, logged: Offsets) -> None:
                 state="nothing was built",
                 fix="give the topic a longer retention, and rebuild once it has kept that long",
             )
-
-
-def _logged_at(admin: Admin, topic: str, partitions: int, partition: int, offset: int, now: int) -> int:
-    """Return the log time (µs) that the partition has reached at `offset`, where an open transaction begins."""
-    low, high = 0, now // _MS  # records logged at `low` or later begin at `offset` or before it
-    while low + 1 < high:
-        middle = (low + high) // 2
-        at = admin.offsets_at(topic, partitions, middle * _MS)[partition]
-        low, high = (middle, high) if at is not None and at <= offset else (low, middle)
-    return low * _MS

@@ -71,7 +71,7 @@ def apply(batch: DataFrame, number: int, build: RunningBuild, hooks: Hooks, *, b
     """
     # 1. Check.
     if number == 0:
-        build.writer.announce()
+        build.announce()
     build.writer.check(number, redriven=build.redriven)
     hooks.at_step("begun", number)
     ends = build.positions.after(number)

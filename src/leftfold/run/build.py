@@ -11,6 +11,7 @@ from leftfold.declare.sinks import Lake
 from leftfold.kafka import changelog as log_writer
 from leftfold.kafka.admin import Admin
 from leftfold.kafka.changelog import ChangelogTopic
+from leftfold.kafka.definition_log import DefinitionLog
 from leftfold.kafka.receipt_log import ReceiptLog
 from leftfold.offsets import Offsets
 from leftfold.run.positions import Positions
@@ -26,7 +27,7 @@ from leftfold.spark.sinks.changelog import write_changelog
 from leftfold.spark.sinks.online import Output, Target, Written, cached, write_online
 from leftfold.spark.source import Source
 from leftfold.spark.views.tiles import TilesJob
-from leftfold.store.layout import PASSED, WRITTEN, Build, LedgerRow, row_ttl_s
+from leftfold.store.layout import PASSED, WRITTEN, Build, LedgerRow, definition_document, row_ttl_s
 from leftfold.store.writer import BuildWriter
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Destination:
     checkpoints: str
     log_file: str
     receipts: ReceiptLog
+    definitions: DefinitionLog
     changelog: str | None  # the topic, as the cluster names it, if the view has one
     redrive: str | None  # the topic of re-driven records; None for a view of several topics or a compacted one
     publish: Callable[[], None]  # writes what else the store holds for readers
@@ -112,6 +114,7 @@ class RunningBuild:
         self.redriven = 0  # records re-driven before this offset have taken effect
         self.beyond = 0  # so many of them changed nothing: the log no longer has all of their tiles
         self.log_again = -1  # a batch to write to the changelog even if its mark is there
+        self._defined = False  # this object has written the definition
 
     def _open_changelog(self) -> tuple[ChangelogTopic | None, dict[str, str]]:
         topic = self.place.changelog
@@ -123,6 +126,18 @@ class RunningBuild:
         # Compaction does not move a first offset. If one has moved, somebody deleted records.
         firsts = sum(self.admin.start_offsets(topic, partitions).values())
         return changelog, {"changelog": f"{self.admin.topic_ids([topic])[topic]}@{firsts}"}
+
+    def announce(self) -> None:
+        """Keep the definition for ever, then publish the manifest. Comes before the rows of the first batch.
+
+        A process that dies in between leaves a definition of a build that nobody reads. The next start writes both
+        again.
+        """
+        if not self._defined:
+            definition = self.job.definition
+            self.place.definitions.keep(self.name, definition.fingerprint, definition_document(definition))
+            self._defined = True
+        self.writer.announce()
 
     @property
     def name(self) -> str:

@@ -9,10 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leftfold.declare.catalog import Catalog, DeclaredView
-from leftfold.declare.companions import archive_table, changelog_topic, has_changelog, receipts_topic, redrive_topic
+from leftfold.declare.companions import (
+    archive_table,
+    changelog_topic,
+    definitions_topic,
+    has_changelog,
+    receipts_topic,
+    redrive_topic,
+)
 from leftfold.declare.topic import Topic
 from leftfold.errors import RunError, SourceLine
 from leftfold.kafka.admin import Admin
+from leftfold.kafka.definition_log import DefinitionLog
 from leftfold.kafka.receipt_log import ReceiptLog
 from leftfold.kafka.registry import SchemaRegistry, subject_of
 from leftfold.run.build import Destination
@@ -119,6 +127,7 @@ class Deployment:
             checkpoints=self.checkpoints,
             log_file=str(self.log_file),
             receipts=self.receipts,
+            definitions=self.definitions,
             changelog=self.profile.topic_name(changelog_topic(name)) if has_changelog(declared) else None,
             redrive=self.redrive_topic(declared),
             publish=self.publish,
@@ -129,6 +138,10 @@ class Deployment:
     @cached_property
     def receipts(self) -> ReceiptLog:
         return ReceiptLog(self.engines.kafka, self.profile.topic_name(receipts_topic()))
+
+    @cached_property
+    def definitions(self) -> DefinitionLog:
+        return DefinitionLog(self.engines.kafka, self.profile.topic_name(definitions_topic()))
 
     def publish(self) -> None:
         """Write to the store what it holds for readers in addition to builds: the definitions of vectors."""

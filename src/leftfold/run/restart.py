@@ -93,7 +93,7 @@ def go_on(build: RunningBuild, checkpoint: CheckpointState, start: Start) -> flo
     build.watermark.reach(before)
     if build.receipt is None:
         return 0.0
-    build.writer.announce()
+    build.announce()
     if checkpoint.planned != checkpoint.committed:  # the changelog may hold the batch that will run again
         return 0.0
     return _redrive(build, build.receipt, start)

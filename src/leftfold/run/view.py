@@ -300,7 +300,7 @@ class RunningView(RunningReader):
 
     def _caught_up(self) -> None:
         super()._caught_up()
-        self.build.writer.announce()  # a topic without records has no batch that would do it
+        self.build.announce()  # a topic without records has no batch that would do it
         self._follow()
 
     def _follow(self) -> None:

@@ -42,6 +42,13 @@ def followed_builds(url: str, namespace: str, views: Iterable[str]) -> Iterator[
                 yield FollowedBuild(view, build, -1 if batch is None else int(batch), excerpt)
 
 
+def manifest_of(url: str, namespace: str, view: str, build: str) -> dict[str, Any] | None:
+    """Return the manifest of a build that the store still has, followed or not: layout, kind, definition."""
+    with connect(url) as client, reaching(client):
+        manifest = client.get(Names(namespace, view).manifest(build))
+    return None if manifest is None else dict(json.loads(manifest))
+
+
 @dataclass(frozen=True)
 class StoredBuild:
     """A build of which the store holds some data."""

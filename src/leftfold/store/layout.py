@@ -188,9 +188,13 @@ def vector_name(namespace: str, vector: str) -> str:
 
 def manifest(build: Build) -> str:
     """Return the manifest of a build: everything that a reader must know about it."""
-    kind = "features" if isinstance(build.definition, Definition) else "latest"
-    document = {"layout": LAYOUT, "build": build.id, "kind": kind, "definition": build.definition.as_json()}
-    return json.dumps(document, sort_keys=True)
+    return json.dumps({**definition_document(build.definition), "build": build.id}, sort_keys=True)
+
+
+def definition_document(definition: Definition | Latest) -> dict[str, Any]:
+    """Return a definition as a document that `definition_in` reads, once it has the name of a build as `build`."""
+    kind = "features" if isinstance(definition, Definition) else "latest"
+    return {"layout": LAYOUT, "kind": kind, "definition": definition.as_json()}
 
 
 def definition_in(document: Mapping[str, Any]) -> Definition | Latest:

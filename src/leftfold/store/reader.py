@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import json
 from asyncio import AbstractEventLoop, get_running_loop
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from leftfold import clock
 from leftfold.declare.keys import key_values
-from leftfold.declare.rows import Provenance
+from leftfold.declare.rows import Provenance, Read
 from leftfold.errors import DeclarationError, StoreError
 from leftfold.fold.definition import Definition
 from leftfold.fold.durations import SECOND
@@ -26,7 +26,7 @@ from leftfold.fold.latest import Latest
 from leftfold.fold.values import entity_text
 from leftfold.fold.vector import VectorDefinition
 from leftfold.store.client import AsyncClient, Client, HashRead, pack
-from leftfold.store.layout import ROW_FIELD, LedgerRow, Names, definition_in, ledger_in, vector_name
+from leftfold.store.layout import OUTCOMES, ROW_FIELD, LedgerRow, Names, definition_in, ledger_in, vector_name
 from leftfold.store.tile_read import Held, TileRead, WindowedPart, not_kept
 
 Exchange = Generator[list[bytes], list[Any], Any]  # yields packed commands, receives their replies
@@ -36,16 +36,25 @@ _TYPES: dict[str, tuple[type, ...]] = {"string": (str,), "int": (int,), "float":
 
 
 @dataclass(frozen=True)
-class Read:
-    """The values of one row as they were read, before they become an instance of a class."""
+class AppliedOffsets:
+    """The records of a topic that views had applied when rows were read, as far as their marks said."""
 
-    values: dict[str, Any]
-    read_at: datetime
-    provenance: tuple[Provenance, ...]
+    batches: dict[str, int]
+    offsets: dict[str, dict[int, int]]  # by view and partition: the newest applied offset, -1 if none was
 
-    @property
-    def found(self) -> bool:
-        return all(p.found for p in self.provenance)
+    def holds(self, row: Read, partition: int, offset: int) -> bool | None:
+        """Return whether a row holds the record at this place; None if that is not known, or no view reads its topic.
+
+        A row may be newer than its view's mark, which is written last. Then the mark cannot tell.
+        """
+        verdicts = [
+            True if self.offsets[p.view][partition] >= offset else None if p.batch > self.batches[p.view] else False
+            for p in row.provenance
+            if p.view in self.offsets
+        ]
+        if not verdicts or (None in verdicts and False not in verdicts):
+            return None
+        return False not in verdicts
 
 
 @dataclass(frozen=True)
@@ -79,9 +88,21 @@ class _Followed:
     build: str
     definition: Definition | Latest
     names: Names
-    heading: list[bytes]
     row_prefix: str
     _prepared: dict[int, TileRead] = field(default_factory=dict)
+
+    @cached_property
+    def heading(self) -> list[bytes]:
+        """The commands that tell whether the build is still followed, and what it has applied."""
+        return self.heading_with(())
+
+    def heading_with(self, fields: Sequence[str]) -> list[bytes]:
+        """The same with more fields of the mark."""
+        mark = pack("HMGET", self.names.mark(self.build), "batch", "newest", *fields)
+        return [pack("GET", self.names.active), mark]
+
+    def reads(self, topic: str) -> bool:
+        return any(origin.topic == topic for origin in self.definition.origins)
 
     def prepared(self, at: int, *, exact: bool) -> TileRead | None:
         """Return which tiles to fetch of a row; None for a view that keeps only the latest row."""
@@ -113,6 +134,15 @@ class Reader:
     def read(self, target: str | VectorDefinition, asked: Sequence[Mapping[str, Any]], at: int | None) -> list[Read]:
         rows: list[Read] = self._run(self._rows(target, asked, at))
         return rows
+
+    def read_applied(
+        self, target: VectorDefinition, asked: Sequence[Mapping[str, Any]], topic: str, partitions: Collection[int]
+    ) -> tuple[list[Read], AppliedOffsets]:
+        """Read rows, and what their views have applied of some partitions of a declared topic, in one round trip."""
+        wanted = _Wanted(topic, tuple(partitions))
+        rows: list[Read] = self._run(self._rows(target, asked, None, wanted))
+        assert wanted.applied is not None
+        return rows, wanted.applied
 
     def keys(self, name: str) -> dict[str, str]:
         """Return the names and kinds of the arguments that a read of a view or vector takes."""
@@ -181,7 +211,13 @@ class Reader:
 
     # The exchange -----------------------------------------------------------------------------------------------
 
-    def _rows(self, target: str | VectorDefinition, asked: Sequence[Mapping[str, Any]], at: int | None) -> Exchange:
+    def _rows(
+        self,
+        target: str | VectorDefinition,
+        asked: Sequence[Mapping[str, Any]],
+        at: int | None,
+        wanted: _Wanted | None = None,
+    ) -> Exchange:
         named = None
         if isinstance(target, str) and target not in self._followed:
             named = self._vectors.get(target) or (yield from self._find(target))
@@ -194,11 +230,12 @@ class Reader:
         if moment < now:
             _check_past(followed.values(), moment, now)
         while True:
-            fetch = _Fetch(vector, followed, asked, moment, exact=exact, again=named.again if named else None)
+            again = named.again if named else None
+            fetch = _Fetch(vector, followed, asked, moment, exact=exact, again=again, wanted=wanted)
             fetch.replies = yield fetch.commands
             if named is not None and fetch.published != named.document:  # the vector was published again
                 del self._vectors[named.definition.name]
-                return (yield from self._rows(target, asked, at))
+                return (yield from self._rows(target, asked, at, wanted))
             if stale := fetch.stale:
                 for view in stale:
                     followed[view] = yield from self._follow(view)
@@ -241,10 +278,27 @@ class Reader:
                 fix="leftfold check lists the views that are declared; leftfold run builds them",
             )
         build = active.decode()
-        heading = [pack("GET", names.active), pack("HMGET", names.mark(build), "batch", "newest")]
         definition = definition_in(json.loads(document))
-        self._followed[view] = _Followed(build, definition, names, heading, names.row_prefix(build))
+        self._followed[view] = _Followed(build, definition, names, names.row_prefix(build))
         return self._followed[view]
+
+
+@dataclass
+class _Wanted:
+    """A question what views have applied of some partitions of a topic, and its answer."""
+
+    topic: str  # as it is declared
+    partitions: tuple[int, ...]
+    applied: AppliedOffsets | None = None
+
+    @cached_property
+    def fields(self) -> list[str]:
+        return [f"{self.topic}/{partition}:{outcome}" for partition in self.partitions for outcome in OUTCOMES]
+
+    def newest(self, entries: Sequence[bytes | None]) -> dict[int, int]:
+        offsets = [-1 if entry is None else int(entry.split(b":")[3]) for entry in entries]
+        step = len(OUTCOMES)
+        return {p: max(offsets[i * step : (i + 1) * step]) for i, p in enumerate(self.partitions)}
 
 
 class _Fetch:
@@ -261,11 +315,17 @@ class _Fetch:
         *,
         exact: bool,
         again: bytes | None,
+        wanted: _Wanted | None,
     ) -> None:
+        self._wanted = wanted
         self._vector, self._followed, self._asked, self._moment = vector, followed, asked, moment
         self._plans = {view: f.prepared(moment, exact=exact) for view, f in followed.items()}
         self._keys = [_split(vector, followed, request) for request in asked]
-        self.commands = [command for f in followed.values() for command in f.heading]
+        self.commands = [
+            command
+            for f in followed.values()
+            for command in (f.heading if wanted is None else f.heading_with(wanted.fields))
+        ]
         self._headings = len(self.commands)
         if again is not None:
             self.commands.append(again)
@@ -296,11 +356,18 @@ class _Fetch:
     @property
     def newest(self) -> int:
         """The newest event time that any of the views has applied."""
-        return max(int(newest or 0) for _, newest in self.replies[1 : self._headings : 2])
+        return max(int(mark[1] or 0) for mark in self.replies[1 : self._headings : 2])
 
     def rows(self) -> list[Read]:
         marks = self.replies[1 : self._headings : 2]
-        batches = {view: int(batch or -1) for view, (batch, _) in zip(self._followed, marks, strict=True)}
+        batches = {view: int(mark[0] or -1) for view, mark in zip(self._followed, marks, strict=True)}
+        if (wanted := self._wanted) is not None:
+            offsets = {
+                view: wanted.newest(mark[2:])
+                for (view, followed), mark in zip(self._followed.items(), marks, strict=True)
+                if followed.reads(wanted.topic)
+            }
+            wanted.applied = AppliedOffsets(batches, offsets)
         held = {
             (view, entity): _values(self._followed[view], self._plans[view], self.replies[i], self._moment)
             for (view, entity), i in self._places.items()

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from leftfold.declare.free import View
-from leftfold.declare.rows import R, Row, make_row
+from leftfold.declare.rows import R, Read, Row, row_of
 from leftfold.declare.vector import Vector
 from leftfold.fold.vector import VectorDefinition
-from leftfold.store.reader import Read, not_built
+from leftfold.store.reader import not_built
 
 
 class NamedRow(Row):
@@ -46,12 +46,8 @@ def target_of(view: type[Any] | str | View) -> str | VectorDefinition:
 def rows_of(view: type[R] | str | View, read: Sequence[Read]) -> list[R] | list[NamedRow]:
     if isinstance(view, str | View):
         named = view if isinstance(view, str) else view.name
-        return [_row(NamedRow, one, {"_values": one.values, "_named": named}) for one in read]
+        return [row_of(NamedRow, one, {"_values": one.values, "_named": named}) for one in read]
     for one in read[:1]:
         if missing := [name for name in view.__leftfold_names__ if name not in one.values]:
             raise not_built(one.provenance[0].view, missing[0])
-    return [_row(view, one, one.values) for one in read]
-
-
-def _row(kind: type[R], read: Read, values: dict[str, Any]) -> R:
-    return make_row(kind, values, found=read.found, read_at=read.read_at, provenance=read.provenance)
+    return [row_of(view, one, one.values) for one in read]

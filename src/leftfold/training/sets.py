@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,11 +25,12 @@ from leftfold.fold.definition import Definition
 from leftfold.fold.durations import text
 from leftfold.fold.expressions import from_micros
 from leftfold.fold.latest import Latest
+from leftfold.fold.profiles import as_document
 from leftfold.fold.vector import Part, VectorDefinition
 from leftfold.run.deployment import Deployment
 from leftfold.run.receipt_store import DETAILS_KEPT, ReceiptStore
 from leftfold.run.receipts import Applied, Receipt, known_history
-from leftfold.spark.files import exists
+from leftfold.spark.quality.profiles import profiles_of
 from leftfold.spark.sinks import receipts as receipt_table
 from leftfold.spark.sinks.delta import version_of
 from leftfold.spark.sinks.lake import lake_at
@@ -38,12 +39,16 @@ from leftfold.spark.source import SLOTS_PER_TOPIC
 from leftfold.spark.training.as_of import AsOf
 from leftfold.spark.training.assemble import (
     Assembled,
+    LoggedPart,
     ViewPast,
     among,
     assembled,
     batch_span,
     cached,
+    check_free,
+    count_logged,
     digest_of,
+    logged_parts,
     moments,
     oldest_logged,
     originals,
@@ -53,7 +58,7 @@ from leftfold.spark.training.assemble import (
     together,
     written,
 )
-from leftfold.spark.training.labels import Labels, labels_of
+from leftfold.spark.training.labels import Labels, as_logged, labels_of
 from leftfold.spark.training.latest_as_of import versions_in_lake, versions_of_table
 from leftfold.spark.training.served import AppliedBatch, Unknown
 from leftfold.spark.views.tiles import accepted
@@ -78,6 +83,7 @@ class TrainingOptions:
     as_of: AsOf = "log"
     batch: Mapping[str, str] = field(default_factory=dict)  # by view: the label column with the batch that was read
     builds: Mapping[str, str] = field(default_factory=dict)  # by view: the build that was served, if not the current
+    logged: bool = False  # take features that were logged with a prediction, where the definition is equal
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -86,6 +92,7 @@ class TrainingOptions:
             "as_of": self.as_of,
             "batch": dict(self.batch),
             "builds": dict(self.builds),
+            "logged": self.logged,
         }
 
 
@@ -97,6 +104,7 @@ class Served:
     last: int  # the newest batch that is taken into account
     batches: tuple[AppliedBatch, ...]
     unknown: tuple[Unknown, ...]  # groups of batches for which only the time of the last is known
+    begins: Mapping[int, int] = field(default_factory=dict)  # by slot: where the build began to read
 
 
 def vector_of(vector: Any, catalog: Catalog) -> VectorDefinition:
@@ -168,14 +176,8 @@ class TrainingSet:
 
     def write(self, directory: str) -> dict[str, Any]:
         """Write Parquet files to a new directory, with a manifest of what they were made from. Return the manifest."""
-        if exists(self._session, directory):
-            raise RunError(
-                "directory-taken",
-                f"{directory} exists already",
-                why="a training set is written once, into a directory of its own",
-                fix="choose another directory, or delete that one first",
-            )
-        manifest = written(self.frame, directory, self._described)
+        check_free(self.session, directory, what="a training set")
+        manifest = written(self.frame, directory, self.described)
         _tag_mlflow(manifest, directory)
         return manifest
 
@@ -192,7 +194,7 @@ class TrainingSet:
         """Count missing values, labels beyond the history, and values that another rule of time would change."""
         served = self._served_anyway()
         modes = tuple(mode for mode in MODES if mode != "served" or served)
-        table = assembled(self._labels, self.vector, self._pasts(served), modes, self._read)
+        table = assembled(self._labels, self.vector, self._pasts(served), modes, self._read, self._logged)
         windows = {n: d for n, v in self._views.items() if isinstance(d := v.definition, Definition)}
         unknown = [(span.since, span.until) for view in served.values() for span in view.unknown]
         counts = report_on(table, self.options.as_of, outside(windows.values(), self._known_since()), unknown)
@@ -213,19 +215,31 @@ class TrainingSet:
     def __exit__(self, *_: object) -> None:
         self.release()
 
+    # For those who add columns to the rows -------------------------------------------------------------------------
+
+    def frame_with_moment(self, moment: str) -> DataFrame:
+        """The rows, with one column more: the moment of each label, in µs."""
+        return self._assembled.frame(self.options.as_of, moment)
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        return self._labels.names
+
     # Sources of the set ----------------------------------------------------------------------------------------
 
     @cached_property
-    def _session(self) -> SparkSession:
+    def session(self) -> SparkSession:
         return self._deployment.session(self._given)
 
     @cached_property
     def _labels(self) -> Labels:
         raw = self._given
         if self._frozen is not None:  # the files of the first set hold the labels
-            raw = self._session.read.parquet(str(raw)).select(*(f"`{n}`" for n in self._frozen["label_columns"]))
+            logged = [part for part in self.vector.parts if part.name in self._frozen.get("logged", {})]
+            kept = (*self._frozen["label_columns"], *(part.name for part in logged))
+            raw = as_logged(self.session.read.parquet(str(raw)).select(*(f"`{n}`" for n in kept)), logged)
         features = [part.name for part in self.vector.parts]
-        labels = labels_of(raw, self._session, time=self.options.time, keys=self.options.keys, made=features)
+        labels = labels_of(raw, self.session, time=self.options.time, keys=self.options.keys, made=features)
         # Labels are kept too: they are read several times, and a query behind them could give other rows each time.
         return replace(labels, frame=cached(labels.frame))
 
@@ -238,7 +252,7 @@ class TrainingSet:
 
     @cached_property
     def _past(self) -> PastReader:
-        past = PastReader(self._deployment, self._session)
+        past = PastReader(self._deployment, self.session)
         frozen = None
         if self._frozen is not None:
             frozen = {name: FrozenPosition.from_json(p) for name, p in self._frozen["topics"].items()}
@@ -249,7 +263,15 @@ class TrainingSet:
     @cached_property
     def _assembled(self) -> Assembled:
         served = self._served if self.options.as_of == "served" else {}
-        return assembled(self._labels, self.vector, self._pasts(served), [self.options.as_of], self._read)
+        pasts = self._pasts(served)
+        return assembled(self._labels, self.vector, pasts, [self.options.as_of], self._read, self._logged)
+
+    @property
+    def _logged(self) -> dict[str, LoggedPart]:
+        """The features that labels hold as they were served, by name."""
+        if not self.options.logged:
+            return {}
+        return logged_parts(self._labels, self.vector, {name: view.fingerprint for name, view in self._views.items()})
 
     @property
     def _read(self) -> dict[str, Any]:
@@ -259,17 +281,9 @@ class TrainingSet:
         return {name: self._past_of(view, served.get(name)) for name, view in self._views.items()}
 
     def _past_of(self, view: DeclaredView, served: Served | None) -> ViewPast:
-        batches = () if served is None else served.batches
-        definition = view.definition
-        if isinstance(definition, View):
-            return self._recorded(view, batches)
-        records = together([self._past.topics[topic.name].records for topic in view.reading.topics])
-        if isinstance(definition, Latest):
-            rows = versions_of_table(records, definition)
-            return ViewPast(view.name, definition, rows, rows, batches)
-        stream = view.reading.stream
-        rows, unredriven = (accepted(some, definition, stream) for some in (records, originals(records)))
-        return ViewPast(view.name, definition, rows, unredriven, batches)
+        if isinstance(view.definition, View):
+            return self._recorded(view, () if served is None else served.batches)
+        return logged_past(view, self._past, served)
 
     def _recorded(self, view: DeclaredView, batches: tuple[AppliedBatch, ...]) -> ViewPast:
         """Return the past of a free view, from the rows that it wrote to its lake.
@@ -285,7 +299,7 @@ class TrainingSet:
                 source=view.source,
             )
         build, definition = self._build(view)
-        recorded = lake_at(self._session, self._table(view), self._lakes[view.name])
+        recorded = lake_at(self.session, self._table(view), self._lakes[view.name])
         rows = versions_in_lake(recorded, definition, build)
         return ViewPast(view.name, definition, rows, rows, batches, recorded=True)
 
@@ -295,7 +309,7 @@ class TrainingSet:
         if self._frozen is not None:
             return dict(self._frozen["lakes"])
         free = [view for view in self._views.values() if isinstance(view.definition, View)]
-        return {view.name: version_of(self._session, self._table(view)) for view in free}
+        return {view.name: version_of(self.session, self._table(view)) for view in free}
 
     def _table(self, view: DeclaredView) -> str:
         return f"{self._deployment.lake}/{view.name}"
@@ -340,7 +354,7 @@ class TrainingSet:
 
     def _served_of(self, view: DeclaredView) -> Served:
         build, _ = self._build(view)
-        receipts = self._receipts(view, build)
+        receipts, begins = self._receipts(view, build)
         last = None if self._frozen is None else self._frozen["views"][view.name]["last"]
         if not receipts:
             raise RunError(
@@ -353,25 +367,19 @@ class TrainingSet:
         unknown = tuple(u for u in served.unknown if u.meets(self._span, self._batches(view)))
         if self.options.as_of == "served" and unknown:
             check_known(view, build, unknown, among(self._labels, unknown, self._read.get(view.name)))
-        return replace(served, unknown=unknown)
+        return replace(served, unknown=unknown, begins=begins)
 
     def _batches(self, view: DeclaredView) -> tuple[int, int] | None:
         """Return the first and the last batch of the view that labels name; None if they name none."""
         read = self._read.get(view.name)
         return None if read is None else batch_span(self._labels, read)
 
-    def _receipts(self, view: DeclaredView, build: str) -> list[Receipt]:
-        """Return the receipts of a build: all that the topic holds, and those in the lake that the labels need."""
-        receipts = ReceiptStore(self._deployment.receipts, f"{view.name}/{build}").every()
-        oldest = min((receipt.first for receipt in receipts if receipt.known), default=None)
-        if receipts and oldest != 0:
-            table = receipts_table(self._deployment.lake, view.name)
-            moved = [r for r in receipt_table.rows_of(self._session, table, build) if oldest is None or r.last < oldest]
-            if needed := needed_of(moved, self._span, self._batches(view)):
-                first, last = needed[0].first, needed[-1].last
-                documents = receipt_table.documents(self._session, table, build, first, last)
-                receipts += [Receipt.from_json(document) for document in documents]
-        return known_history(receipts)
+    def _receipts(self, view: DeclaredView, build: str) -> tuple[list[Receipt], dict[int, int]]:
+        """Return the receipts of a build that the labels need, and where the build began."""
+        held = ReceiptStore(self._deployment.receipts, f"{view.name}/{build}").every()
+        begins = begins_of(held, [topic.name for topic in view.reading.topics])
+        table = receipts_table(self._deployment.lake, view.name)
+        return with_lake(held, table, build, lambda: (self.session, self._span, self._batches(view))), begins
 
     # History in the report --------------------------------------------------------------------------------------
 
@@ -393,7 +401,8 @@ class TrainingSet:
 
         return since
 
-    def _described(self, stored: DataFrame) -> dict[str, Any]:
+    def described(self, stored: DataFrame) -> dict[str, Any]:
+        """Return the manifest of rows that were written: what they were made from, and their digest."""
         digest = digest_of(stored)
         served = self._served if self.options.as_of == "served" else {}
         return {
@@ -413,12 +422,74 @@ class TrainingSet:
             "lakes": self._lakes,
             "label_columns": list(self._labels.names),
             "features": [part.name for part in self.vector.parts],
+            # By feature: for how many rows it was taken from the prediction, and not computed.
+            "logged": count_logged(self._labels, self._logged),
             "rows": int(digest.partition("-")[0]),
             "digest": digest,
+            "profile": as_document(profiles_of(stored, self._profiled)),
         }
+
+    @property
+    def _profiled(self) -> list[str]:
+        """The columns whose distribution is kept: features, requests, and what scorers answer."""
+        scorers = self._deployment.catalog.scorers.values()
+        answers = [name for scorer in scorers for name in scorer.prediction.__leftfold_answers__]
+        return list(dict.fromkeys([*self.vector.order, *answers]))
 
     def _free_build(self, view: DeclaredView) -> str | None:
         return self._build(view)[0] if isinstance(view.definition, View) else None
+
+
+def with_lake(
+    held: Sequence[Receipt],
+    table: str,
+    build: str,
+    asked: Callable[[], tuple[SparkSession, tuple[int, int], tuple[int, int] | None]],
+) -> list[Receipt]:
+    """Return the receipts of a build: those that the topic holds, and those in the lake that labels need.
+
+    `asked` is called if some may be in the lake. It gives the session, the moments of the labels (µs), and the batches
+    that labels name, if they name any: the first and the last of each.
+    """
+    receipts = list(held)
+    oldest = min((receipt.first for receipt in receipts if receipt.known), default=None)
+    if receipts and oldest != 0:
+        session, span, batches = asked()
+        moved = [r for r in receipt_table.rows_of(session, table, build) if oldest is None or r.last < oldest]
+        if needed := needed_of(moved, span, batches):
+            first, last = needed[0].first, needed[-1].last
+            documents = receipt_table.documents(session, table, build, first, last)
+            receipts += [Receipt.from_json(document) for document in documents]
+    return known_history(receipts)
+
+
+def begins_of(held: Iterable[Receipt], topics: Sequence[str]) -> dict[int, int]:
+    """Return the offsets at which a build began to read, by slot. `held` are the receipts that the topic holds.
+
+    One of them reaches from batch 0, so the first that has a partition says where it began. If none does, the result is
+    empty.
+    """
+    receipts = sorted(held, key=lambda receipt: receipt.first)
+    begins: dict[int, int] = {}
+    for receipt in receipts if receipts and receipts[0].first == 0 else ():
+        for topic, parts in receipt.ranges.items():  # a partition may have been added in between
+            for partition, (start, _) in parts.items():
+                begins.setdefault(topics.index(topic) * SLOTS_PER_TOPIC + partition, start)
+    return begins
+
+
+def logged_past(view: DeclaredView, past: PastReader, served: Served | None) -> ViewPast:
+    """Return the past of a view that is computed from the log, as its build read it if `served` is given."""
+    batches, begins = ((), {}) if served is None else (served.batches, served.begins)
+    records = together([past.topics[topic.name].records for topic in view.reading.topics])
+    definition = view.definition
+    if isinstance(definition, Latest):
+        rows = versions_of_table(records, definition)
+        return ViewPast(view.name, definition, rows, rows, batches, begins=begins)
+    assert isinstance(definition, Definition), "a free view is recorded in its lake"
+    stream = view.reading.stream
+    rows, unredriven = (accepted(some, definition, stream) for some in (records, originals(records)))
+    return ViewPast(view.name, definition, rows, unredriven, batches, begins=begins)
 
 
 def served_by(receipts: Iterable[Receipt], build: str, topics: list[str], last: int | None) -> Served:
@@ -484,9 +555,9 @@ def check_known(view: DeclaredView, build: str, unknown: Iterable[Unknown], labe
         )
 
 
-def again(directory: str, deployment: Deployment) -> TrainingSet:
-    """Return the training set of a directory, to be made again from the same offsets."""
-    manifest = read_manifest(deployment.session(None), directory)
+def manifest_of(directory: str, session: SparkSession) -> dict[str, Any]:
+    """Return the manifest of a training set."""
+    manifest = read_manifest(session, directory)
     if manifest is None or manifest.get("version") != VERSION:
         raise ProjectError(
             "no-training-set",
@@ -496,6 +567,12 @@ def again(directory: str, deployment: Deployment) -> TrainingSet:
             else f"its manifest is of version {manifest.get('version')}, this release reads {VERSION}",
             fix="name a directory that leftfold training-set --out has written to its end",
         )
+    return manifest
+
+
+def again(directory: str, deployment: Deployment) -> TrainingSet:
+    """Return the training set of a directory, to be made again from the same offsets."""
+    manifest = manifest_of(directory, deployment.session(None))
     vector = VectorDefinition.from_json(manifest["vector"])
     for name, frozen in manifest["views"].items():
         declared = deployment.catalog.view(name)
@@ -518,6 +595,13 @@ def _check_options(options: TrainingOptions, views: Mapping[str, DeclaredView]) 
             why='"event" takes all that happened before a label, "log" what was logged by then, "served" what readers '
             "of the store could get",
             fix='choose one of as_of="event", "log" or "served"',
+        )
+    if options.logged and options.as_of != "served":
+        raise DeclarationError(
+            "logged-not-served",
+            f'a training set as of "{options.as_of}" was asked for logged features',
+            why="a prediction logs what its reader got, and another rule of time gives other values",
+            fix='take as_of="served", or leave logged= out',
         )
     for option, named in (("batch", options.batch), ("build", options.builds)):
         if unknown := [name for name in named if name not in views]:

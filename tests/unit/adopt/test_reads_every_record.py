@@ -130,7 +130,10 @@ def test_whatever_was_registered(history: list[tuple[dict[str, Any], list[dict[s
         read = decode(value)
         assert read is not None, f"{avro_schema(event)} does not read a record of {values}"
         both = read.keys() & values.keys()
-        assert {name: read[name] for name in both} == {name: values[name] for name in both}
+        # A long that another version calls a float is read as one, as Avro resolves it: beyond 2^53 it is rounded.
+        rounded = {name for name in both if isinstance(read[name], float) and isinstance(values[name], int)}
+        expected = {name: float(values[name]) if name in rounded else values[name] for name in both}
+        assert {name: read[name] for name in both} == expected
 
 
 def bare(schema: Any) -> Any:

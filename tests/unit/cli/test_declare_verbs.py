@@ -55,7 +55,7 @@ def test_init_makes_a_project_that_checks(here: Path, monkeypatch: pytest.Monkey
     monkeypatch.chdir(here / "shop")
     checked = invoke("check")
     assert checked.exit_code == 0
-    assert "✓ shop: 2 topics, 2 views, 1 vector, nothing wrong" in checked.stderr
+    assert "✓ shop: 3 topics, 2 views, 1 vector, 1 scorer, nothing wrong" in checked.stderr
 
 
 def test_the_template_passes_its_own_test(here: Path) -> None:
@@ -63,7 +63,7 @@ def test_the_template_passes_its_own_test(here: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", ".", "-c", "/dev/null"]
     done = subprocess.run(command, cwd=here / "shop", capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout
-    assert "2 passed" in done.stdout
+    assert "3 passed" in done.stdout
 
 
 def test_init_json(here: Path) -> None:

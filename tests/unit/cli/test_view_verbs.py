@@ -11,8 +11,7 @@ from click.testing import CliRunner
 from leftfold.app import App
 from leftfold.cli.main import cli
 from leftfold.cli.view_verbs import parsed_key
-from leftfold.declare.rows import Provenance
-from leftfold.store.reader import Read
+from leftfold.declare.rows import Provenance, Read
 from tests.unit.conftest import MakeProject
 
 TEXT = {"user_id": "string"}

@@ -133,4 +133,16 @@ def test_a_record_that_is_due_again_soon_is_not_waited_for_long(tmp_path: Path) 
     running._wait_for_room()
     running._retries._hold([Work(part, 500, "u1", None, "accepted", None)], clock.monotonic() + 0.01)
     running._wait_for_room()
-    assert waits == [0.1, 0.01]
+    assert waits == [0.1, 0.002]
+
+
+def test_a_position_that_has_moved_is_committed_at_once_if_that_makes_room(tmp_path: Path) -> None:
+    running = consuming(tmp_path, "")
+    part = running._parts[PART] = Settled("clicks", ID, 0, Committed(500))
+    for offset in range(500, 21_000):
+        part.take(offset, 0)
+    assert running._room() == 0, "too many offsets lie between the position and the newest record"
+    assert not running._commit_makes_room(), "the first of them is still open"
+    for offset in range(500, 21_000):
+        part.settle(offset)
+    assert running._commit_makes_room()

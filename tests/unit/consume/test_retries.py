@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from datetime import datetime
 from typing import Any
 
@@ -37,12 +38,17 @@ class Notified:
             ConsumerProgress("notify"),
             bury=lambda work, _, __: self.dead.append(work.offset),
             forget=lambda _: None,
+            has_all=lambda: self.has_all,
         )
+        self.has_all = False
 
     def take(self, *offsets: int) -> None:
         self.lanes.put([Work(PART, n, f"key {n}", None, "accepted", None) for n in offsets])
 
-    def turn(self, bad: range) -> list[int]:
+    def take_of(self, key: str, *offsets: int) -> None:
+        self.lanes.put([Work(PART, n, key, None, "accepted", None) for n in offsets])
+
+    def turn(self, bad: Container[int]) -> list[int]:
         """Handle what is handed over, and return its offsets."""
         handled: list[int] = []
         hand = Hand()
@@ -55,6 +61,15 @@ class Notified:
                 self.retries.handled(len(self.lanes.done.popleft()))
             while self.lanes.failed:
                 self.retries.failed(*self.lanes.failed.popleft())
+        return handled
+
+    def turns(self, seconds: float, bad: Container[int]) -> list[int]:
+        """Handle what is handed over during some time, and return the offsets of what did not fail."""
+        handled: list[int] = []
+        deadline = clock.monotonic() + seconds
+        while clock.monotonic() < deadline:
+            self.retries.hand_over_due()
+            handled += [n for n in self.turn(bad) if n not in bad]
         return handled
 
     def until_outage(self, bad: range) -> None:
@@ -123,3 +138,45 @@ def test_an_outage_writes_no_dead_letter() -> None:
         one.try_one(range(100))
     assert one.dead == []
     assert one.retries.is_outage
+
+
+def test_keys_with_a_bad_record_each_do_not_wait_for_each_other_for_ever() -> None:
+    """Nothing else is in the log, so nothing can show that the handler works but what waits behind a bad record."""
+    one = Notified()
+    one.take_of("a", *range(0, 10))
+    one.take_of("b", *range(10, 20))
+    bad = {0, 10}
+    assert one.turns(0.2, bad) == [], "another record may come and show it"
+    one.has_all = True
+    assert sorted(one.turns(0.5, bad)) == [n for n in range(20) if n not in bad]
+    assert sorted(one.dead) == [0, 10]
+
+
+def test_in_an_outage_of_few_keys_few_records_are_given_up() -> None:
+    one = Notified()
+    one.has_all = True
+    one.take_of("a", *range(0, 10))
+    one.take_of("b", *range(10, 20))
+    one.turns(0.5, range(20))
+    assert len(one.dead) == 1, "one to see whether the next of its key is handled; it is not"
+    one.turns(1.0, range(20))
+    assert len(one.dead) == 2
+
+
+def test_records_that_failed_before_others_were_handled_are_no_outage() -> None:
+    """The results of several calls are collected at once: what succeeded later shows that the handler works."""
+    one = Notified()
+    one.take(*range(8))
+    bad, hand = range(0, 8, 2), Hand()
+    for _ in range(8):
+        assert one.lanes.take(hand, 1.0, wait=False)
+        (work,) = hand.works
+        hand.at = 0 if work.offset in bad else 1
+        one.lanes.finish(hand, ValueError("no") if work.offset in bad else None)
+    while one.lanes.done:
+        one.retries.handled(len(one.lanes.done.popleft()))
+    while one.lanes.failed:
+        one.retries.failed(*one.lanes.failed.popleft())
+    assert not one.retries.lacks_new
+    one.turns(0.2, bad)
+    assert sorted(one.dead) == list(bad)

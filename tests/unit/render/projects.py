@@ -56,7 +56,7 @@ def for_kubernetes(example: Path, directory: Path, profile: str = PROFILE) -> Ap
 
 
 def with_consumers(directory: Path, profile: str = PROFILE) -> App:
-    """The template with two consumers and the profile `prod`."""
+    """The template with two consumers beside its scorer, and the profile `prod`."""
     app = for_kubernetes(EXAMPLES / "clickstream", directory, profile)
     streams = app.root / "streams.py"
     streams.write_text(streams.read_text() + DECLARED)

@@ -41,13 +41,13 @@ def test_what_is_run(app: App) -> None:
         *("leftfold", "consume", "--profile", "prod", "--consumers", "notify", "--metrics", "0.0.0.0:9464")
     ]
     assert (made["workingDir"], made["image"]) == ("/project", "registry.example/shop:1")
-    assert list(deployments(app)) == ["clickstream-notify", "clickstream-buy"]
+    assert list(deployments(app)) == ["clickstream-notify", "clickstream-buy", "clickstream-ranker"]
 
 
 def test_replicas(app: App) -> None:
     assert {spec["replicas"] for spec in deployments(app).values()} == {2}
     made = deployments(app, replicas=(("notify", 6),))
-    assert [spec["replicas"] for spec in made.values()] == [6, 2]
+    assert [spec["replicas"] for spec in made.values()] == [6, 2, 2]
 
 
 def test_a_topic_of_one_partition_has_one_pod(tmp_path: Path) -> None:
@@ -116,7 +116,8 @@ def test_the_service_of_a_driver_takes_no_pod_of_a_consumer(app: App) -> None:
     assert services
     assert not any(selector.items() <= of.items() for selector in services for of in labels)
     selectors = [spec["selector"]["matchLabels"] for spec in deployments(app).values()]
-    assert [[s.items() <= of.items() for s in selectors] for of in labels] == [[True, False], [False, True]]
+    own = [[n == m for n in range(3)] for m in range(3)]
+    assert [[s.items() <= of.items() for s in selectors] for of in labels] == own
 
 
 def test_the_ca_is_where_the_profile_says(tmp_path: Path) -> None:
@@ -136,9 +137,9 @@ def test_a_profile_without_engines_of_its_own(tmp_path: Path) -> None:
 
 def test_a_consumer_needs_nothing_of_spark(tmp_path: Path) -> None:
     lines = [line for line in PROFILE.splitlines() if not line.startswith(("spark", "checkpoints", "lake"))]
-    assert len(deployments(with_consumers(tmp_path, "\n".join(lines)))) == 2
+    assert len(deployments(with_consumers(tmp_path, "\n".join(lines)))) == 3
 
 
 def test_a_project_without_consumers(tmp_path: Path) -> None:
     with pytest.raises(LeftfoldError, match="declares no consumer"):
-        for_kubernetes(EXAMPLES / "clickstream", tmp_path).render(CONSUMERS)
+        for_kubernetes(EXAMPLES / "fix_and_replay", tmp_path).render(CONSUMERS)

@@ -32,5 +32,5 @@ def test_what_it_declares_is_a_project_of_its_own() -> None:
     catalog = probed.catalog()
     assert set(catalog.topics) == {probed.TOPIC, probed.BYTES}
     assert set(catalog.views) == {probed.VIEW}
-    assert len(list(companions_of(catalog))) == 1 + 2 * 3
+    assert len(list(companions_of(catalog))) == 2 + 2 * 3
     assert probed.catalog().view(probed.VIEW).fingerprint == catalog.view(probed.VIEW).fingerprint

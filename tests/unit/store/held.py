@@ -9,11 +9,12 @@ from typing import Any
 from unittest.mock import patch
 
 from leftfold import clock
+from leftfold.declare.rows import Read
 from leftfold.fold.definition import Definition
 from leftfold.fold.latest import Latest
 from leftfold.fold.vector import VectorDefinition
 from leftfold.store.layout import Build, Names, manifest, vector_name
-from leftfold.store.reader import Read, Reader
+from leftfold.store.reader import Reader
 
 Rows = Mapping[str, Mapping[str, bytes]]  # entity -> field -> value
 

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 import leftfold as lf
-from leftfold.declare.rows import Provenance, Row
+from leftfold.declare.rows import Provenance, Read, Row
 from leftfold.errors import StoreError
-from leftfold.store.reader import Read
 from leftfold.store.serving import rows_of, target_of
 from tests.unit.declare.declared import NOON, Click, clicks
 

@@ -28,6 +28,15 @@ from leftfold.spark.files import read_text
 # them is ours, the whole history is read.
 _LOOK_BACK = 20
 _OURS = '{"leftfold"'
+# Delta's names for the conflict of two commits. The last two are those of two writers that both made the table.
+_OVERTAKEN = (
+    "CONCURRENT",
+    "Concurrent",
+    "DELTA_METADATA_CHANGED",
+    "MetadataChanged",
+    "PROTOCOL_CHANGED",
+    "ProtocolChanged",
+)
 
 Ends = dict[int, int]  # by partition of the topic: the offset after the last one
 
@@ -85,8 +94,10 @@ def _ours(metadata: str | None) -> dict[str, Any] | None:
     return said
 
 
-def append(rows: DataFrame, table: str, *, application: str, sequence: int, said: dict[str, Any]) -> None:
-    """Append rows in one atomic commit with the number `sequence`.
+def append(
+    rows: DataFrame, table: str, *, application: str, sequence: int, said: dict[str, Any], merge: bool = False
+) -> None:
+    """Append rows in one atomic commit with the number `sequence`. With `merge` it adds new columns to the table.
 
     If the number was used already, Delta appends nothing and reports nothing. So the caller must check whether it was
     this append that took the number. A commit that moves the table's end puts its metadata under the key "leftfold",
@@ -98,8 +109,14 @@ def append(rows: DataFrame, table: str, *, application: str, sequence: int, said
         .option("txnAppId", application)
         .option("txnVersion", sequence)  # Delta skips a number that is used already, silently
         .option("userMetadata", json.dumps(said))
+        .option("mergeSchema", str(merge).lower())
         .save(table)
     )
+
+
+def overtaken(failure: str) -> bool:
+    """Return whether an append failed because another writer has committed meanwhile."""
+    return any(word in failure for word in _OVERTAKEN)
 
 
 def follows(table_ends: Ends, starts: Ends, ends: Ends, *, first: bool) -> bool | None:

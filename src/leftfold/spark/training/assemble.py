@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -19,15 +19,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from leftfold.declare.prediction import build_column
 from leftfold.errors import RunError
 from leftfold.fold.definition import Definition
 from leftfold.fold.latest import Latest
 from leftfold.fold.vector import VectorDefinition
 from leftfold.kafka.failures import in_java
-from leftfold.spark.files import read_text, write_text
+from leftfold.spark.files import exists, read_text, write_text
 from leftfold.spark.source import SLOTS_PER_TOPIC
 from leftfold.spark.training.as_of import ALL_BATCHES, KEYS, AsOf, features_as_of, known_by_event, known_by_log
-from leftfold.spark.training.labels import Labels
+from leftfold.spark.training.labels import Labels, logged_mark
 from leftfold.spark.training.latest_as_of import rows_as_of
 from leftfold.spark.training.served import AppliedBatch, Unknown, known_by_store, with_batches, with_upto
 
@@ -47,6 +48,7 @@ class ViewPast:
     unredriven: DataFrame  # `rows` that the stream has seen, without re-driven ones
     batches: Sequence[AppliedBatch] = ()  # of the build that the labels' readers used
     recorded: bool = False  # the rows contain their batch
+    begins: Mapping[int, int] = field(default_factory=dict)  # by slot: where the build of `batches` began to read
 
 
 @dataclass(frozen=True)
@@ -58,12 +60,13 @@ class Assembled:
     wide: DataFrame
     features: dict[AsOf, dict[str, Column]]  # by feature name: its column in `wide`
 
-    def frame(self, as_of: AsOf) -> DataFrame:
-        """The columns of the labels and the features, with their own names."""
+    def frame(self, as_of: AsOf, moment: str | None = None) -> DataFrame:
+        """The columns of the labels and the features, with their own names; last `moment`, in µs, if it is named."""
         inputs = {i.name: self.labels.given(i) for i in self.vector.inputs}
         kept_ = [inputs.get(name, F.col(f"l{i}")).alias(name) for i, name in enumerate(self.labels.names)]
         features = self.features[as_of]
-        return self.wide.select(*kept_, *(features[name].alias(name) for name in self.vector.order if name in features))
+        made = [features[name].alias(name) for name in self.vector.order if name in features]
+        return self.wide.select(*kept_, *made, *([] if moment is None else [F.col("at").alias(moment)]))
 
 
 def assembled(
@@ -72,10 +75,12 @@ def assembled(
     views: Mapping[str, ViewPast],
     modes: Sequence[AsOf],
     read: Mapping[str, Column],
+    logged: Mapping[str, LoggedPart] | None = None,
 ) -> Assembled:
     """Join the labels with the features of each view, for each of `modes`.
 
     `read` maps a view to the column with the batch that a label's reader got, if the labels have such a column.
+    `logged` are the parts that labels hold as they were served, by name.
     """
     wide = labels.frame
     features: dict[AsOf, dict[str, Column]] = {}
@@ -89,7 +94,7 @@ def assembled(
         for number, name in enumerate(vector.views):
             by = ["entity", "at", *(["upto"] if as_of == "served" and name in read else [])]
             asked = labelled.select(*(F.col(f"v{number}_{key}").alias(key) for key in by)).dropna().distinct()
-            view_frame = _of_view(views[name], asked, as_of)
+            view_frame = of_view(views[name], asked, as_of)
             prefix = f"{as_of}{number}_"
             renamed = view_frame.toDF(*(prefix + column for column in view_frame.columns))
             on = [F.col(f"v{number}_{key}") == F.col(prefix + key) for key in by]
@@ -98,16 +103,55 @@ def assembled(
         for part in vector.parts:
             place = views[part.view].definition.visible.index(part.feature)
             value = F.col(f"{as_of}{vector.views.index(part.view)}_f{place}")
-            features[as_of][part.name] = value if part.default is None else F.coalesce(value, F.lit(part.default))
+            value = value if part.default is None else F.coalesce(value, F.lit(part.default))
+            if as_of == "served" and logged and part.name in logged:
+                value = F.when(logged[part.name].valid, logged[part.name].value).otherwise(value)
+            features[as_of][part.name] = value
     return Assembled(labels, vector, wide, features)
 
 
-def _of_view(past: ViewPast, asked: DataFrame, as_of: AsOf) -> DataFrame:
+@dataclass(frozen=True)
+class LoggedPart:
+    """A part of a vector that labels hold, and the condition under which it is of the definition of now."""
+
+    value: Column
+    valid: Column
+
+
+def logged_parts(labels: Labels, vector: VectorDefinition, fingerprints: Mapping[str, str]) -> dict[str, LoggedPart]:
+    """The parts of a vector that were logged with the labels, by name.
+
+    A value is valid if the build that it was read from has the fingerprint of the view as it is declared now.
+    """
+    found = {}
+    for part in vector.parts:
+        place, build = labels.logged.get(logged_mark(part)), build_column(part.view)
+        if place is not None and build in labels.names:
+            fingerprint = F.substring_index(F.col(f"l{labels.names.index(build)}"), "-", 1)
+            valid = F.coalesce(fingerprint == F.lit(fingerprints[part.view]), F.lit(False))
+            found[part.name] = LoggedPart(F.col(place), valid)
+    return found
+
+
+def count_logged(labels: Labels, logged: Mapping[str, LoggedPart]) -> dict[str, int]:
+    """The number of labels whose value of a part was logged, by the part's name."""
+    if not logged:
+        return {}
+    counts = [F.count(F.when(part.valid, F.lit(1))).alias(f"n{i}") for i, part in enumerate(logged.values())]
+    (row,) = labels.frame.agg(*counts).collect()
+    return {name: int(row[f"n{i}"]) for i, name in enumerate(logged)}
+
+
+def of_view(past: ViewPast, asked: DataFrame, as_of: AsOf) -> DataFrame:
+    """Columns entity, at, upto, and the visible features of a view as f0, f1, …: one row for each row of `asked`.
+
+    The rows of `asked` (entity, at) are distinct. For "served" they may have `upto`, the batch that a reader got.
+    """
     definition, rows = past.definition, past.rows
     if as_of == "served":
         if "upto" not in asked.columns:
             asked = with_upto(asked, past.batches)
-        rows = rows if past.recorded else with_batches(past.unredriven, past.batches)
+        rows = rows if past.recorded else with_batches(past.unredriven, past.batches, past.begins)
     if isinstance(definition, Latest):
         if as_of != "served":
             asked = asked.withColumn("upto", F.lit(ALL_BATCHES))
@@ -147,7 +191,7 @@ def among(labels: Labels, unknown: Iterable[Unknown], read: Column | None) -> in
     return int(labels.frame.where(within).count())
 
 
-def cached(frame: DataFrame) -> DataFrame:
+def cached(frame: DataFrame, what: str = "a training set needs") -> DataFrame:
     """Persist a frame, so that it is read only once. What does not fit into memory goes to disk."""
     stored = frame.persist(StorageLevel.MEMORY_AND_DISK)
     try:
@@ -157,7 +201,7 @@ def cached(frame: DataFrame) -> DataFrame:
         said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise in_java(str(error)) or RunError(
             "history-unreadable",
-            "the records that a training set needs could not be read",
+            f"the records that {what} could not be read",
             why=said[:300],
             fix="see the log of Spark for more; once its cause is corrected, run the same again",
             retriable=True,
@@ -241,7 +285,20 @@ def digest_of(frame: DataFrame) -> str:
 # Files ------------------------------------------------------------------------------------------------------------
 
 
-def written(frame: DataFrame, directory: str, described: Callable[[DataFrame], dict[str, Any]]) -> dict[str, Any]:
+def check_free(session: SparkSession, directory: str, *, what: str) -> None:
+    """Raise if the directory exists already."""
+    if exists(session, directory):
+        raise RunError(
+            "directory-taken",
+            f"{directory} exists already",
+            why=f"{what} is written once, into a directory of its own",
+            fix="choose another directory, or delete that one first",
+        )
+
+
+def written(
+    frame: DataFrame, directory: str, described: Callable[[DataFrame], dict[str, Any]], manifest_name: str = MANIFEST
+) -> dict[str, Any]:
     """Write Parquet files, and then the manifest that `described` makes of them. Return the manifest.
 
     Files without a manifest are not a training set.
@@ -249,7 +306,7 @@ def written(frame: DataFrame, directory: str, described: Callable[[DataFrame], d
     session = frame.sparkSession
     frame.write.mode("errorifexists").parquet(directory)
     manifest = described(session.read.parquet(directory))
-    write_text(session, f"{directory}/{MANIFEST}", json.dumps(manifest, indent=1))
+    write_text(session, f"{directory}/{manifest_name}", json.dumps(manifest, indent=1))
     return manifest
 
 

@@ -5,8 +5,9 @@ Their columns are renamed to l0, l1, …, so that they may have any names. Every
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,14 @@ from pyspark.sql.types import (
 from leftfold.errors import DeclarationError
 from leftfold.fold.definition import Key
 from leftfold.fold.values import Kind
-from leftfold.fold.vector import Input
+from leftfold.fold.vector import Input, Part
 from leftfold.spark.catalyst import entity
 from leftfold.spark.training.offline import type_of
 
 _FORMATS = {".parquet": "parquet", ".csv": "csv", ".jsonl": "json", ".json": "json"}
+# The name of the mark of a column of labels that holds a feature as it was logged with a prediction. Spark keeps the
+# mark in a frame, and in Parquet and Delta files.
+_MARK = "leftfold"
 # The zone at the end of a time: 2026-03-01T12:00:00+01:00, or Z. A time without one is in UTC.
 _ZONE = r"(Z|[+-]\d\d:?\d\d)$"
 
@@ -41,6 +45,7 @@ class Labels:
     frame: DataFrame  # l0…ln, and at: the label's moment, µs
     names: tuple[str, ...]
     keys: Mapping[str, str]  # key of a view -> its label column, if named differently
+    logged: Mapping[str, str] = field(default_factory=dict)  # what was logged, by its mark -> its column in `frame`
 
     def column(self, name: str, why: str, fits: Callable[[DataType], bool], needed: str) -> str:
         """Return the column's name in `frame`. Raise if it is missing or its type does not fit.
@@ -86,9 +91,15 @@ class Labels:
 def labels_of(
     raw: Any, session: SparkSession, *, time: str, keys: Mapping[str, str], made: Sequence[str] = ()
 ) -> Labels:
-    """Labels from what a user gave. `made` are the names that the training set adds: no column may have one of them."""
+    """Labels from what a user gave. `made` are the names that the training set adds: no column may have one of them.
+
+    The rows of an outcome hold the features that were logged with each prediction. The training set makes its own, so
+    these are no columns of the labels. They are kept aside under other names.
+    """
     frame = _frame(raw, session, time)
-    names = tuple(frame.columns)
+    marks = {f.name: f.metadata[_MARK] for f in frame.schema.fields if _MARK in f.metadata}
+    aside = [name for name in marks if name in made]
+    names = tuple(name for name in frame.columns if name not in aside)
     for name in made:
         if name in names:
             raise DeclarationError(
@@ -97,8 +108,9 @@ def labels_of(
                 why="a training set has the columns of the labels and the features side by side",
                 fix=f"rename that column of the labels, or leave it out: it would be {name} as somebody else knew it",
             )
-    plain = frame.toDF(*(f"l{i}" for i in range(len(names))))
-    labels = Labels(plain, names, keys)
+    places = {name: f"l{i}" for i, name in enumerate(names)} | {name: f"g{i}" for i, name in enumerate(aside)}
+    plain = frame.toDF(*(places[name] for name in frame.columns))
+    labels = Labels(plain, names, keys, {mark: places[name] for name, mark in marks.items()})
     place = labels.column(
         time,
         "time= names the column with the moment of each label",
@@ -108,7 +120,19 @@ def labels_of(
     kind = plain.schema[place].dataType
     if isinstance(kind, TimestampNTZType):
         raise _naive(time)
-    return Labels(plain.withColumn("at", _moment(F.col(place), kind)), names, keys)
+    return Labels(plain.withColumn("at", _moment(F.col(place), kind)), names, keys, labels.logged)
+
+
+def logged_mark(part: Part) -> str:
+    """The mark of a feature that was logged. What has the same mark means the same, if it is of the same definition."""
+    return json.dumps([part.view, part.feature, part.default])
+
+
+def as_logged(frame: DataFrame, parts: Sequence[Part]) -> DataFrame:
+    """Mark the columns of a frame that hold these features."""
+    marks = {part.name: {_MARK: logged_mark(part)} for part in parts}
+    names = frame.columns
+    return frame.select(*(F.col(n).alias(n, metadata=marks[n]) if n in marks else F.col(n) for n in names))
 
 
 def _frame(raw: Any, session: SparkSession, time: str) -> DataFrame:

@@ -84,7 +84,7 @@ def _within(start: int | None, column: columns.Column, *, ties: bool) -> Column:
 
 
 def _value(definition: Definition, feature: Windowed, partials: Partials, at: Column) -> Column:
-    value, *counts = (_final(definition.columns[number], partials(feature, number)) for number in feature.columns)
+    value, *counts = (final_value(definition.columns[number], partials(feature, number)) for number in feature.columns)
     if counts:
         value = F.when(value.isNotNull(), value.cast("double") / counts[0].cast("double"))
     if feature.ttl is None:
@@ -93,7 +93,7 @@ def _value(definition: Definition, feature: Windowed, partials: Partials, at: Co
     return F.when(alive, value).otherwise(_nothing(definition.columns[feature.columns[0]], mean=bool(counts)))
 
 
-def _final(column: columns.Column, partial: Column) -> Column:
+def final_value(column: columns.Column, partial: Column) -> Column:
     """The final value of a merged partial, the same as fold.columns.final."""
     match column.aggregate:
         case "count":

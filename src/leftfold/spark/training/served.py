@@ -6,7 +6,7 @@ of offsets and of minutes, so that a lookup is an equality join.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -50,9 +50,15 @@ class Unknown:
         return named or (self.since <= moments[1] and self.until >= moments[0])
 
 
-def with_batches(rows: DataFrame, batches: Sequence[AppliedBatch]) -> DataFrame:
-    """The rows (slot, offset, …) that a batch brought into the store, with the number of that batch as `batch`."""
-    ranges, reached = [], dict.fromkeys({slot for b in batches for slot in b.ends}, 0)
+def with_batches(
+    rows: DataFrame, batches: Sequence[AppliedBatch], begins: Mapping[int, int] | None = None
+) -> DataFrame:
+    """The rows (slot, offset, …) that a batch brought into the store, with the number of that batch as `batch`.
+
+    `begins` are the offsets at which the build began: it has no record before them, even if an archive does. Imported
+    records have negative offsets, and a build that read them began there.
+    """
+    ranges, reached = [], {slot: (begins or {}).get(slot, 0) for slot in {slot for b in batches for slot in b.ends}}
     for one in batches:
         for slot, end in one.ends.items():
             if end > reached[slot]:

@@ -1,6 +1,9 @@
-"""What happens in the shop, and what a model that ranks items wants to know at any moment."""
+"""What happens in the shop, what a model that ranks items wants to know at any moment, and what it says."""
 
+from collections.abc import Sequence
 from datetime import datetime
+
+from pydantic import Field
 
 import leftfold as lf
 
@@ -54,3 +57,25 @@ class RankerInput(lf.Vector):
     per_click = UserActivity.per_click.default(0.0)
     category = Item.category
     cart_value = lf.request(float)  # known to the caller only
+
+
+class RankerScore(lf.Prediction, of=RankerInput):
+    """How likely the person buys the item. It holds the values that it was made from."""
+
+    score: float = Field(ge=0, le=1)
+
+
+# Predictions are events, too: they can be read, replayed, and folded into features.
+ranker_scores = lf.Predictions("ranker_scores", RankerScore)
+
+
+def load() -> lf.Model[float]:
+    """Load the model. This one is a single weight; `lf.ModelFile`, `lf.Onnx` and `lf.MLflow` load trained ones."""
+    return lf.Model(0.02, version="1")
+
+
+# It scores each click, as if the item were all that is in the cart. A program may ask it, too.
+@lf.scorer(RankerInput, to=ranker_scores, model=load, on=lf.each(clicks, start="now", cart_value=Click.price))
+def ranker(weight: float, rows: lf.Rows[RankerInput]) -> Sequence[float]:
+    """Score people and items."""
+    return [min(1.0, weight * row.clicks_1h) for row in rows]

@@ -2,7 +2,9 @@
 
 from datetime import UTC, datetime, timedelta
 
-from streams import Click, UserActivity
+from streams import Click, RankerInput, UserActivity, ranker
+
+import leftfold as lf
 
 NOON = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
 
@@ -22,3 +24,8 @@ def test_windows() -> None:
 def test_nobody() -> None:
     row = UserActivity.compute([click(5, price=9.5)], at=NOON, user_id="somebody else")
     assert (row.clicks_1h, row.spend_24h, row.per_click, row.found) == (0, None, None, False)
+
+
+def test_ranker() -> None:
+    rows = lf.Rows.of(RankerInput, [{"clicks_1h": 10}, {"clicks_1h": 1_000}])
+    assert ranker(0.02, rows) == [0.2, 1.0]

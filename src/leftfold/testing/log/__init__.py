@@ -3,6 +3,6 @@
 from leftfold.testing.log.crashes import STEPS, random_crashes
 from leftfold.testing.log.database import InMemoryDatabase
 from leftfold.testing.log.model import Log
-from leftfold.testing.log.outcome import Outcome
+from leftfold.testing.log.outcome import Consumed
 
-__all__ = ["STEPS", "InMemoryDatabase", "Log", "Outcome", "random_crashes"]
+__all__ = ["STEPS", "Consumed", "InMemoryDatabase", "Log", "random_crashes"]

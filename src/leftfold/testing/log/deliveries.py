@@ -20,7 +20,7 @@ from leftfold.fold.expressions import from_micros
 from leftfold.testing.log.assignment import Part
 from leftfold.testing.log.database import Database, DatabaseSession
 from leftfold.testing.log.groups import CommittedOffset, Fenced, GroupModel
-from leftfold.testing.log.outcome import Outcome
+from leftfold.testing.log.outcome import Consumed
 from leftfold.testing.log.replicas import LogEntry
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Process:
         group: GroupModel,
         into: Database | None,
         chance: random.Random,
-        outcome: Outcome,
+        outcome: Consumed,
     ) -> None:
         self.name = name
         self.half_call: tuple[list[_Taken], Callable[[], Any]] | None = None

@@ -21,7 +21,7 @@ from leftfold.testing.log.assignment import AssignorName, Part
 from leftfold.testing.log.crashes import Crash
 from leftfold.testing.log.database import Database
 from leftfold.testing.log.groups import CommittedOffset, GroupModel
-from leftfold.testing.log.outcome import Outcome
+from leftfold.testing.log.outcome import Consumed
 from leftfold.testing.log.replicas import Acks, Draft, Isolation, LogEntry, PartitionModel
 from leftfold.testing.log.running import GroupRun
 from leftfold.testing.log.transactions import TransactionModel
@@ -192,7 +192,7 @@ class Log:
         rebalances: int = 0,
         into: Database | None = None,
         assignor: AssignorName = "range",
-    ) -> Outcome:
+    ) -> Consumed:
         """Run a consumer until it has handled all there is, and return what came of it.
 
         A process that dies is started again. `crash_at` is one death, which must happen. `crashes` are several, one
@@ -214,7 +214,7 @@ class Log:
                 group.committed[part] = CommittedOffset(self._first_position(consumer, part))
         if consumer.to is not None:
             self.partitions(consumer.to)
-        outcome = Outcome(expected=self._expected(parts, group, consumer, into))
+        outcome = Consumed(expected=self._expected(parts, group, consumer, into))
         run = GroupRun(
             self,
             consumer,

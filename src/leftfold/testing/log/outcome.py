@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Outcome:
+class Consumed:
     """Counts by `record.id`.
 
     An effect is a call of the handler that returned; exactly once, it is a transaction that holds the record and was

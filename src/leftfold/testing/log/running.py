@@ -14,7 +14,7 @@ from leftfold.testing.log.crashes import STEPS, Crash, call_half
 from leftfold.testing.log.database import Database
 from leftfold.testing.log.deliveries import IDLE, Process
 from leftfold.testing.log.groups import GroupModel
-from leftfold.testing.log.outcome import Outcome
+from leftfold.testing.log.outcome import Consumed
 
 if TYPE_CHECKING:
     from leftfold.testing.log.model import Log
@@ -33,7 +33,7 @@ class GroupRun:
         group: GroupModel,
         into: Database | None,
         chance: random.Random,
-        outcome: Outcome,
+        outcome: Consumed,
         crashes: Sequence[Crash],
         numbers: Iterator[int],
     ) -> None:

@@ -1,0 +1,1 @@
+"""Predictions and their outcomes as Spark frames: joins, counts and comparisons for the room `quality`."""
