@@ -1,9 +1,10 @@
-"""Groups on real brokers: fetching that is paused, members that leave in a rebalance, and coordinators that die."""
+"""Groups on real brokers: pauses, members that leave or miss a change, and coordinators that stand still or die."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import random
 import select
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from leftfold.errors import LogError
+from leftfold.kafka import assignment_check
 from leftfold.kafka.group import GroupEvents, LogPartition, Member, Position
 from leftfold.kafka.group_offsets import group_offsets, set_group_offsets
 from leftfold.kafka.lag_group import LagGroup
@@ -141,6 +143,53 @@ def test_a_member_leaves_before_it_hears_of_a_change(cluster: Cluster, tmp_path:
         time.sleep(3)  # three heartbeats: by one of them the member hears of it, and nothing shows that before a poll
         told, _ = leaving.communicate("leave\n", timeout=60)
     assert set(told.splitlines()) == {"ready", "committed", "has left"}
+
+
+def test_a_member_that_missed_a_change_joins_again(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The coordinator stands still while a member joins, so that the answer with the change comes too late."""
+    monkeypatch.setattr(assignment_check, "_EVERY_S", 1.0)
+    app = consumers.make(tmp_path, cluster.endpoints, f"g{uuid.uuid4().hex[:8]}", "")
+    chance = random.Random(1)
+    missed = 0
+    while missed < 2:
+        group, events, others = f"g{uuid.uuid4().hex}", FromTheStart(), FromTheStart()
+        first = Member(app.kafka, group, [app.profile.topic_name("orders")], events)
+
+        def has_all(first: Member = first, events: FromTheStart = events) -> bool:
+            first.poll(1_000, 0.1)
+            return len(events.parts) == 6
+
+        projects.await_true(has_all, timeout=120, what="all partitions")
+        admin = AdminClient({"bootstrap.servers": app.kafka.bootstrap})
+        coordinator = admin.describe_consumer_groups([group])[group].result(60).coordinator.id
+        second = Member(app.kafka, group, [app.profile.topic_name("orders")], others)
+        poll_for(chance.uniform(0.4, 1.1), first, second)
+        broker = cluster.endpoints.processes[f"broker-{coordinator}"].pid
+        os.kill(broker, signal.SIGSTOP)
+        try:
+            poll_for(2.0, first, second)
+        finally:
+            os.kill(broker, signal.SIGCONT)
+
+        def is_shared(
+            members: tuple[Member, ...] = (first, second), of: tuple[FromTheStart, ...] = (events, others)
+        ) -> bool:
+            poll_for(0.1, *members)
+            return [len(one.parts) for one in of] == [3, 3]
+
+        projects.await_true(is_shared, timeout=120, what="half of them to move")
+        missed += first.rejoined + second.rejoined
+        first.close()
+        second.close()
+
+
+def poll_for(seconds: float, *members: Member) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        for member in members:
+            member.poll(1_000, 0.02)
 
 
 def test_groups_after_their_coordinator_has_died(cluster: Cluster, tmp_path: Path) -> None:

@@ -666,6 +666,7 @@ class Consuming(GroupEvents):
         progress.in_flight = self._in_flight
         progress.abandoned = self._workers.abandoned
         progress.stale = self._member.stale
+        progress.rejoined = self._member.rejoined
         progress.paused = self._paused
         progress.waiting = self._retries.is_outage
 

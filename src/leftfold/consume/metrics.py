@@ -15,6 +15,11 @@ _COUNTERS: tuple[tuple[str, str, _Value], ...] = (
     ("abandoned", "Calls of the handler that took longer than the timeout.", lambda p: p.abandoned),
     ("rebalances", "How often partitions were assigned to this member.", lambda p: p.rebalances),
     ("stale_commits", "Commits refused because another member owns the partition.", lambda p: p.stale),
+    (
+        "rejoined",
+        "How often the member joined again because it had missed a change of its partitions.",
+        lambda p: p.rejoined,
+    ),
 )
 _GAUGES: tuple[tuple[str, str, _Value], ...] = (
     ("lag_records", "Records up to the end of the log that are not settled.", lambda p: p.lag),

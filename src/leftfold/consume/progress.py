@@ -27,6 +27,7 @@ class ConsumerProgress:
     rebalances: int = 0
     abandoned: int = 0  # calls that took longer than the timeout
     stale: int = 0  # commits that were refused, because another member owns the partition
+    rejoined: int = 0  # times that the coordinator had assigned other partitions than were read
     paused: bool = False
     waiting: bool = False  # the breaker is open: what the handler calls seems to be away
     error: LeftfoldError | None = None

@@ -12,6 +12,7 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from leftfold import clock
 from leftfold.errors import LogError
 from leftfold.kafka.admin import TIMEOUT_S, passes
+from leftfold.kafka.assignment_check import AssignmentCheck
 from leftfold.kafka.failures import Heard, failed, refused, unreachable
 from leftfold.settings import Kafka
 
@@ -88,6 +89,7 @@ class Member:
 
     def __init__(self, kafka: Kafka, group: str, topics: list[str], events: GroupEvents) -> None:
         self.stale = 0  # commits that were refused, because the partition belongs to another member
+        self.rejoined = 0  # times that the coordinator had assigned other partitions than this member read
         self._kafka = kafka
         self._group = group
         self._events = events
@@ -97,6 +99,8 @@ class Member:
         self._away_since: float | None = None  # since when no broker answers
         self._committing = self._closing = self._paused = False
         self._starts: dict[LogPartition, int] = {}  # partitions that were assigned during the present call
+        self._topics = topics
+        self._check = AssignmentCheck(kafka, group)
         self._client = Consumer(
             {
                 **kafka.for_librdkafka(),
@@ -106,7 +110,11 @@ class Member:
                 "on_commit": self._on_commit,
             }
         )
-        self._client.subscribe(topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+        self._subscribe()
+
+    def _subscribe(self) -> None:
+        on = {"on_assign": self._on_assign, "on_revoke": self._on_revoke, "on_lost": self._on_lost}
+        self._client.subscribe(self._topics, **on)
 
     # Records ---------------------------------------------------------------------------------------------------------
 
@@ -118,6 +126,9 @@ class Member:
             raise self._trouble
         if self._fatal is not None:
             raise self._ended(self._fatal)
+        if self._check.has_parted(self._client):
+            self._join_again()
+            return []
         if messages:
             self._away_since = None
         elif self._away_since is not None and clock.monotonic() - self._away_since > _PATIENCE_S:
@@ -138,6 +149,16 @@ class Member:
         self._client.incremental_unassign(places)
         self._client.incremental_assign(places)
         return [m for m in messages if LogPartition(cast(str, m.topic()), cast(int, m.partition())) not in self._starts]
+
+    def _join_again(self) -> None:
+        """Give up all partitions, leave the group, and join it. Messages that were fetched are fetched again."""
+        self.rejoined += 1
+        self._client.unsubscribe()
+        while self._client.assignment():  # given up in a callback, as at any other change of the assignment
+            self._client.poll(_AGAIN_S)
+        if self._trouble is not None:
+            raise self._trouble
+        self._subscribe()
 
     def ended(self, message: Message) -> bool:
         """Return whether a message says that a partition has no more records at the moment; raise for other errors."""
