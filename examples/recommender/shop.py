@@ -67,13 +67,16 @@ def ask(url: str, row: dict[str, Any]) -> dict[str, Any]:
 def visit(app: lf.App, url: str, seed: int) -> tuple[int, int]:
     """Let people visit the shop. Return how many recommendations they got, and how many of these they bought."""
     chance, here, bought = random.Random(seed), visits(seed), 0
-    with ThreadPoolExecutor(8) as browsers:
+    with ThreadPoolExecutor(8) as browsers, app.producer("purchases") as purchases:
         for begin in range(0, len(here), TOGETHER):
             some = here[begin : begin + TOGETHER]
             for _ in browsers.map(ask, [url] * len(some), [asked for _, asked in some]):
                 pass  # the shop shows the item, whatever its score: so the next model learns of all
-            chosen = [asked for person, asked in some if person.buys(asked["price"], chance)]
-            bought += app.send("purchases", [{**asked, "at": datetime.now(UTC)} for asked in chosen])
+            for person, asked in some:
+                if person.buys(asked["price"], chance):
+                    purchases.send_dict({**asked, "at": datetime.now(UTC)})
+                    bought += 1
+            purchases.flush()
     return len(here), bought
 
 

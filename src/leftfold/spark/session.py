@@ -61,6 +61,9 @@ SETTINGS: dict[str, str] = {
     "spark.sql.streaming.minBatchesToRetain": "20",  # enough to look back at; each batch leaves files
     # Aggregation: by default a hash aggregation of objects starts to sort after 128 groups.
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
+    # Of a filter over n fields that a projection renames, Spark would derive the filter in each mixture of old and new
+    # names: 2^n of them. With the 20 fields of a prediction that filled a heap of 1 GB.
+    "spark.sql.constraintPropagation.enabled": "false",
     # Every batch makes a few plans. Spark writes each one out for its web page, which takes longer than to make it.
     "spark.sql.ui.explainMode": "simple",
     # Otherwise PySpark looks up the Python line of each column expression and sends it to Java, before every call.
