@@ -127,7 +127,7 @@ def test_the_next_model_is_better(
     served = {one["prediction_id"]: one for one in accepted(app, "ranker_scores")}
     purchases = accepted(app, "purchases")
     assert sold >= len(purchases) > 100
-    rows = {row["prediction_id"]: row for row in spark.read.parquet("sets/1").collect()}
+    rows = {row["prediction_id"]: row for row in spark.read.parquet(str(app.root / "sets" / "1")).collect()}
     assert {id_: row["bought"] for id_, row in rows.items()} == came_of(list(served.values()), purchases)
     for id_, row in rows.items():  # as of the log, no click came after these predictions: what was served is the same
         assert [row[name] for name in learn.SEEN] == [served[id_][name] for name in learn.SEEN]

@@ -1,10 +1,12 @@
-"""Files of a checkpoint that are listed while Spark writes and renames them."""
+"""Files that are listed while Spark writes and renames them, and relative locations."""
 
 from __future__ import annotations
 
 import threading
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from leftfold.spark import files
 
@@ -34,3 +36,14 @@ def test_sizes_while_files_are_renamed(spark: Any, tmp_path: Path) -> None:
         ended.set()
         writer.join()
     assert files.sizes(spark, str(tmp_path / "nothing"), ".changelog") == {}
+
+
+def test_a_relative_location_is_in_the_directory_of_this_process(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java was started in another one."""
+    monkeypatch.chdir(tmp_path)
+    files.write_text(spark, "here", "text")
+    assert (tmp_path / "here").read_text() == files.read_text(spark, "here") == "text"
+    assert files.absolute(spark, "sets/1") == str(tmp_path / "sets" / "1")
+    assert files.absolute(spark, "s3a://bucket/sets") == "s3a://bucket/sets"

@@ -136,6 +136,7 @@ class Outcomes:
     def write(self, directory: str) -> int:
         """Write the rows as Parquet files to a new directory, which appears as a whole. Return their number."""
         session = self._session
+        directory = files.absolute(session, directory)
         if files.exists(session, directory):
             raise _taken(directory)
         for left in files.siblings(session, directory, _UNFINISHED):
@@ -153,7 +154,9 @@ class Outcomes:
         Every prediction is there once, whatever dies, and however many processes append at once. Rows of predictions
         up to one moment are in the table, later ones are not yet, and the commit that adds rows moves that moment.
         """
-        place = table or outcomes_table(self._deployment.lake, self.definition.name)
+        place = outcomes_table(self._deployment.lake, self.definition.name)
+        if table is not None:
+            place = files.absolute(self._session, table)
         until = self._closed if self.end is None else min(self._closed, self.end - 1)
         session = self._session
         for _ in range(_TRIES):

@@ -80,6 +80,7 @@ class Replay:
         from leftfold.spark.query import watching
 
         session = session or self.start_session()
+        directory = files.absolute(session, directory)
         if files.exists(session, directory):
             raise out_exists(directory)
         for left in files.siblings(session, directory, _UNFINISHED):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
@@ -91,7 +93,18 @@ def read_text(session: SparkSession, location: str) -> str | None:
         stream.close()
 
 
+def absolute(session: SparkSession, location: str) -> str:
+    """Return where a relative location on a local disk is, from the current directory of this process.
+
+    Java would take the directory in which its own process was started, and a notebook may have moved on since.
+    """
+    return location if urlparse(location).scheme else str(_place(session, location)[1])
+
+
 def _place(session: SparkSession, location: str) -> tuple[Any, Any]:
     context: Any = session.sparkContext
     path = context._jvm.org.apache.hadoop.fs.Path(location)
-    return path.getFileSystem(context._jsc.hadoopConfiguration()), path
+    system = path.getFileSystem(context._jsc.hadoopConfiguration())
+    if not path.isAbsolute() and str(system.getUri().getScheme()).lower() == "file":
+        path = context._jvm.org.apache.hadoop.fs.Path(str(Path(location).absolute()))
+    return system, path

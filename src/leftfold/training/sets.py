@@ -30,6 +30,7 @@ from leftfold.fold.vector import Part, VectorDefinition
 from leftfold.run.deployment import Deployment
 from leftfold.run.receipt_store import DETAILS_KEPT, ReceiptStore
 from leftfold.run.receipts import Applied, Receipt, known_history
+from leftfold.spark.files import absolute
 from leftfold.spark.quality.profiles import profiles_of
 from leftfold.spark.sinks import receipts as receipt_table
 from leftfold.spark.sinks.delta import version_of
@@ -237,7 +238,9 @@ class TrainingSet:
         if self._frozen is not None:  # the files of the first set hold the labels
             logged = [part for part in self.vector.parts if part.name in self._frozen.get("logged", {})]
             kept = (*self._frozen["label_columns"], *(part.name for part in logged))
-            raw = as_logged(self.session.read.parquet(str(raw)).select(*(f"`{n}`" for n in kept)), logged)
+            raw = as_logged(
+                self.session.read.parquet(absolute(self.session, str(raw))).select(*(f"`{n}`" for n in kept)), logged
+            )
         features = [part.name for part in self.vector.parts]
         labels = labels_of(raw, self.session, time=self.options.time, keys=self.options.keys, made=features)
         # Labels are kept too: they are read several times, and a query behind them could give other rows each time.

@@ -15,6 +15,7 @@ from leftfold.errors import RunError
 from leftfold.fold.definition import Key
 from leftfold.offsets import Offsets
 from leftfold.spark.catalyst import entity
+from leftfold.spark.files import absolute, exists
 from leftfold.spark.history.records import read_history
 from leftfold.spark.history.redriven import with_redriven
 from leftfold.spark.source import Source
@@ -78,7 +79,8 @@ def table_at(session: SparkSession, location: str, keys: Sequence[Key], columns:
     `columns` maps our names to the names in the table.
     """
     try:
-        delta = session.read.format("delta").load(location) if _is_delta(session, location) else None
+        location = absolute(session, location)
+        delta = session.read.format("delta").load(location) if exists(session, f"{location}/_delta_log") else None
         table = session.read.parquet(location) if delta is None else delta
         names = {k.name: columns.get(k.name, k.name) for k in keys}
         own = table.select(*(F.col(f"`{theirs}`").alias(f"key_{ours}") for ours, theirs in names.items()), "*")
@@ -94,12 +96,6 @@ def table_at(session: SparkSession, location: str, keys: Sequence[Key], columns:
     return own.select(
         entity(tuple(keys), "key_").alias("entity"), *(F.col(f"`{c}`").alias(renames.get(c, c)) for c in features)
     )
-
-
-def _is_delta(session: SparkSession, location: str) -> bool:
-    jvm: Any = session.sparkContext._jvm
-    path = jvm.org.apache.hadoop.fs.Path(f"{location.rstrip('/')}/_delta_log")
-    return bool(path.getFileSystem(session.sparkContext._jsc.hadoopConfiguration()).exists(path))
 
 
 def differences(

@@ -25,7 +25,7 @@ from leftfold.fold.definition import Definition
 from leftfold.fold.latest import Latest
 from leftfold.fold.vector import VectorDefinition
 from leftfold.kafka.failures import in_java
-from leftfold.spark.files import exists, read_text, write_text
+from leftfold.spark.files import absolute, exists, read_text, write_text
 from leftfold.spark.source import SLOTS_PER_TOPIC
 from leftfold.spark.training.as_of import ALL_BATCHES, KEYS, AsOf, features_as_of, known_by_event, known_by_log
 from leftfold.spark.training.labels import Labels, logged_mark
@@ -304,6 +304,7 @@ def written(
     Files without a manifest are not a training set.
     """
     session = frame.sparkSession
+    directory = absolute(session, directory)
     frame.write.mode("errorifexists").parquet(directory)
     manifest = described(session.read.parquet(directory))
     write_text(session, f"{directory}/{manifest_name}", json.dumps(manifest, indent=1))
