@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import redis
 
@@ -44,15 +45,14 @@ from tests.engine.test_promote import caught_up
 
 LONG = os.environ.get("LEFTFOLD_SKEW", "")
 FULL = bool(LONG)
-PREDICTIONS = {"": 3_000, "full": 100_000}[LONG] if LONG in ("", "full") else int(LONG)
+PREDICTIONS = {"": 1_000, "full": 100_000}[LONG] if LONG in ("", "full") else int(LONG)
 LIMITS = (100, 50, 75) if FULL else (100, 50)  # each next one is promoted over the one before
-RATE, KEYS_AT_ONCE, PAUSE_S = (600, 200, 0.02) if FULL else (150, 40, 0.2)
+RATE, KEYS_AT_ONCE, PAUSE_S = (600, 200, 0.02) if FULL else (60, 10, 0.3)
 SEED = int(os.environ.get("LEFTFOLD_SEED", str(random.SystemRandom().randrange(10**6))))
 FAULTS = 40
 
-# It takes minutes, so `make skew` runs it and CI does not. test_skew_classes.py has every class and reason.
+# test_skew_classes.py has every class and reason.
 pytestmark = [
-    pytest.mark.long,
     pytest.mark.usefixtures("near_clocks"),
     pytest.mark.timeout(3_600 if FULL else 1_200),
 ]
@@ -203,65 +203,108 @@ class Scored(Project):
 
 
 @dataclass(frozen=True)
-class Paid:
-    """An accepted payment."""
+class Payments:
+    """Accepted payments of an account as columns, by event time; of one time, by partition and offset."""
 
-    event_us: int
-    partition: int
-    offset: int
-    log_us: int
-    amount: float
-    note: str | None
+    event_us: Any
+    partition: Any
+    offset: Any
+    log_us: Any
+    amount: Any
+    units: Any  # the amount in millionths
+    note: Any
+
+    @classmethod
+    def of(cls, rows: list[tuple[int, int, int, int, float, str | None]]) -> Payments:
+        columns = [[row[n] for row in sorted(rows, key=lambda row: row[:3])] for n in range(6)]
+        units = [int(Decimal(repr(a)).quantize(Decimal("0.000001"), ROUND_HALF_UP).scaleb(6)) for a in columns[4]]
+        kinds = (np.int64, np.int64, np.int64, np.int64, float, np.int64, object)
+        return cls(*map(np.array, [*columns[:5], units, columns[5]], kinds))
+
+    def __len__(self) -> int:
+        return len(self.event_us)
+
+    def only(self, which: Any) -> Payments:
+        return Payments(*(getattr(self, name)[which] for name in self.__dataclass_fields__))
+
+    def between(self, start: int, end: int) -> Payments:
+        return self.only(slice(*np.searchsorted(self.event_us, (start, end))))
+
+    def held(self, ends: dict[int, int]) -> Payments:
+        """Those below the ends of their partitions."""
+        every = np.unique(self.partition)
+        limits = np.zeros(int(every.max(initial=0)) + 1, np.int64)
+        limits[every] = [ends.get(int(p), 0) for p in every]
+        return self.only(self.offset < limits[self.partition])
+
+
+REACH_US = 150_000_000  # no window reaches further back, also if it begins a tile earlier
 
 
 class Oracle:
-    """The values of an account from the log itself, in plain Python."""
+    """The values of an account from the log itself, without Spark and without the code of the product."""
 
     def __init__(self, logged: list[Logged], corrected: dict[RecordPosition, dict[str, Any]]) -> None:
-        self.paid: dict[str, list[Paid]] = {}
-        self.corrected: dict[str, list[Paid]] = {}
+        paid: dict[str, list[Any]] = {}
+        again: dict[str, list[Any]] = {}
         for one in logged:
-            again = corrected.get(RecordPosition(one.partition, one.offset))
-            record = one.record or again
+            record = one.record or corrected.get(RecordPosition(one.partition, one.offset))
             if record is None:
                 continue
             event_us = round(record["at"].timestamp() * 1_000_000)
             if not one.log_us - LATENESS_US <= event_us <= one.log_us + 60_000_000:
                 continue
-            paid = Paid(event_us, one.partition, one.offset, one.log_us, record["amount"], record.get("note"))
-            place = self.paid if one.record is not None else self.corrected
-            place.setdefault(record["account"], []).append(paid)
+            row = (event_us, one.partition, one.offset, one.log_us, record["amount"], record.get("note"))
+            (paid if one.record is not None else again).setdefault(record["account"], []).append(row)
+        every = {account: [*paid.get(account, ()), *again.get(account, ())] for account in (*paid, *again)}
+        self.paid = {account: Payments.of(rows) for account, rows in paid.items()}
+        self.corrected = again.keys()
+        self._every = {account: Payments.of(rows) for account, rows in every.items()}
+
+    def known(self, account: str, at: int, ends: dict[int, int]) -> Payments:
+        """The payments before a moment that a store held, as far back as values reach."""
+        return self.paid.get(account, NONE).between(at - REACH_US, at).held(ends)
 
     def served(self, account: str, at: int, ends: dict[int, int], limit: int) -> dict[str, Any]:
-        known = [p for p in self.paid.get(account, ()) if p.offset < ends.get(p.partition, 0)]
-        return values(known, at, limit)
+        return values(self.known(account, at, ends), at, limit)
 
     def logged(self, account: str, at: int, limit: int) -> dict[str, Any]:
-        every = (*self.paid.get(account, ()), *self.corrected.get(account, ()))
-        return values([p for p in every if p.log_us < at], at, limit)
+        every = self._every.get(account, NONE).between(at - REACH_US, at)
+        return values(every.only(every.log_us < at), at, limit)
 
 
-def values(known: list[Paid], at: int, limit: int, *, shift: int = 0) -> dict[str, Any]:
+NONE = Payments.of([])
+
+
+def values(known: Payments, at: int, limit: int, *, shift: int = 0) -> dict[str, Any]:
     """Return the values over these payments. With `shift`, windows begin so many tiles later."""
 
-    def within(window: int, step: int) -> list[Paid]:
+    def within(window: int, step: int) -> Payments:
         start = (at - window * 1_000_000) // (step * 1_000_000) * step * 1_000_000 + shift * step * 1_000_000
-        return sorted((p for p in known if start <= p.event_us < at), key=lambda p: (p.event_us, p.partition, p.offset))
-
-    def units(some: list[Paid]) -> int:
-        return sum(int(Decimal(repr(p.amount)).quantize(Decimal("0.000001"), ROUND_HALF_UP).scaleb(6)) for p in some)
+        return known.between(start, at)
 
     short, long = within(12, 1), within(120, 10)
-    notes = [p.note for p in reversed(long) if p.note is not None]
-    total = units(long) / 10**6 if long else None
+    notes = newest(long.note)
+    total = int(long.units.sum()) / 10**6 if len(long) else None
     return {
-        "big_12s": sum(p.amount > limit for p in short),
+        "big_12s": int((short.amount > limit).sum()),
         "amount_2m": 0.0 if total is None else total,
-        "mean_12s": units(short) / 10**6 / len(short) if short else None,
+        "mean_12s": int(short.units.sum()) / 10**6 / len(short) if len(short) else None,
         "note_2m": notes[0] if notes else None,
-        "recent_2m": notes[:3],
+        "recent_2m": notes,
         "each_2m": None if total is None else total / len(long),
     }
+
+
+def newest(notes: Any) -> list[str]:
+    """The newest three notes that are not missing."""
+    found: list[str] = []
+    for note in reversed(notes):
+        if note is not None:
+            found.append(note)
+            if len(found) == 3:
+                break
+    return found
 
 
 def micros(moment: datetime) -> int:
@@ -466,25 +509,25 @@ def _if_told(history: History, one: dict[str, Any], wrong: dict[str, Any]) -> di
     """
     named, at = {**one, **wrong}, micros(one["scored_at"])
     ends, before = (history.ends(named[BUILD], n) for n in (named[BATCH], named[BATCH] - 1))
-    mine = history.oracle.paid.get(one["account"], ())
-    ahead = any(p.event_us >= at and before.get(p.partition, 0) <= p.offset < ends.get(p.partition, 0) for p in mine)
+    later = history.oracle.paid.get(one["account"], NONE).between(at, at + REACH_US)
+    ahead = len(later.held(ends)) > len(later.held(before))
     return wrong if not ahead and history.served(named) != history.served(one) else None
 
 
 def tile_off_by_one(history: History, one: dict[str, Any], chance: random.Random) -> dict[str, Any] | None:
     ends = history.ends(one[BUILD], one[BATCH])
-    known = [p for p in history.oracle.paid.get(one["account"], ()) if p.offset < ends.get(p.partition, 0)]
+    known = history.oracle.known(one["account"], micros(one["scored_at"]), ends)
     shifted = values(known, micros(one["scored_at"]), history.limit(one[BUILD]), shift=chance.choice((-1, 1)))
     return shifted if shifted != history.served(one) else None
 
 
 def dropped_event(history: History, one: dict[str, Any], chance: random.Random) -> dict[str, Any] | None:
     ends = history.ends(one[BUILD], one[BATCH])
-    known = [p for p in history.oracle.paid.get(one["account"], ()) if p.offset < ends.get(p.partition, 0)]
-    if not known:
+    known = history.oracle.known(one["account"], micros(one["scored_at"]), ends)
+    if not len(known):
         return None
-    gone = chance.choice(known)
-    less = values([p for p in known if p is not gone], micros(one["scored_at"]), history.limit(one[BUILD]))
+    gone = chance.randrange(len(known))
+    less = values(known.only(np.arange(len(known)) != gone), micros(one["scored_at"]), history.limit(one[BUILD]))
     return less if less != history.served(one) else None
 
 

@@ -28,7 +28,7 @@ from leftfold.spark.catalyst import entity
 from leftfold.spark.quality.predictions import first_of_each
 from leftfold.spark.source import Source, common_options
 from leftfold.spark.training.as_of import AsOf
-from leftfold.spark.training.assemble import ViewPast, cached, of_view
+from leftfold.spark.training.assemble import ViewPast, cached, of_view, without_plan
 from leftfold.spark.training.served import Unknown, with_batches
 from leftfold.spark.views.tiles import OWN, accepted
 from leftfold.store.layout import ACCEPTED
@@ -154,7 +154,7 @@ class Predicted:
     def keep(self, frame: DataFrame) -> DataFrame:
         """Let Spark keep a frame until `release`."""
         self._kept.append(cached(frame))
-        return self._kept[-1]
+        return without_plan(self._kept[-1])
 
     def release(self) -> None:
         while self._kept:

@@ -209,6 +209,18 @@ def cached(frame: DataFrame, what: str = "a training set needs") -> DataFrame:
     return stored
 
 
+def without_plan(stored: DataFrame) -> DataFrame:
+    """The rows of a cached frame, without the plan that made them.
+
+    Spark plans the whole history of a frame again wherever the frame is used. A frame that is used twice at each of ten
+    steps would be planned a thousand times: such a plan has filled a heap of 1 GB. Rows that Spark has dropped from its
+    cache, or lost with an executor, are still computed again.
+    """
+    session: Any = stored.sparkSession
+    rows = stored.select("*")._jdf.queryExecution().toRdd()  # a new frame: its plan begins at the cache
+    return DataFrame(session._jsparkSession.internalCreateDataFrame(rows, stored._jdf.schema(), False), session)
+
+
 def marked(records: DataFrame, *, original: bool) -> DataFrame:
     """Mark records as the log's own (`original`) or re-driven. No batch of the stream wrote re-driven ones."""
     return records.withColumn("original", F.lit(original))
