@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Mapping
 
-from bench import consumer, online, peers, producer, read, rebuild, replay, scans, scoring, training, view
+from bench import consumer, feast, online, peers, producer, read, rebuild, replay, scans, scoring, training, view
 from bench.pairs import Case
 
 BENCHES = {
@@ -25,6 +25,7 @@ BENCHES = {
     "rebuild": rebuild.measure,
     "training": training.measure,
     "scoring": scoring.measure,
+    "feast": feast.measure,
 }
 
 

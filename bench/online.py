@@ -82,7 +82,7 @@ Both = type(
 
 def measure(pairs: int) -> dict[str, Case]:
     with tempfile.TemporaryDirectory(prefix="leftfold-bench-") as directory, project(Path(directory), SHOP) as app:
-        _fill(app)
+        fill(app)
         bench = _Bench(app)
         equal = bench.equal()
         note(f"vectors equal to the bare calls' tiles, merged by hand: {equal}")
@@ -150,7 +150,7 @@ def _write(app: leftfold.App, pairs: int) -> Case:
     return Case(ratios, WRITE_GOAL, equal)
 
 
-def _fill(app: leftfold.App) -> None:
+def fill(app: leftfold.App) -> None:
     chance, now = random.Random(1), datetime.now(UTC)
     with app.producer("clicks") as producer:
         for _ in range(EVENTS):

@@ -13,15 +13,12 @@ import http.client
 import io
 import json
 import os
-import re
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -35,7 +32,8 @@ from onnx import TensorProto, helper
 
 import leftfold
 from bench.engines import project
-from bench.online import ENTITIES, _fill
+from bench.http_servers import CONNECTIONS, LEFTFOLD, load, server
+from bench.online import ENTITIES, fill
 from bench.pairs import Case, interleave, note
 from bench.scoring_by_hand import Scorer
 from leftfold.declare.framing import HEADER_BYTES
@@ -50,10 +48,8 @@ ASKED = 8_000  # records of a stream
 FEW = 400  # that are compared
 BATCH = 256
 ROWS = 200_000  # of a frame
-CONNECTIONS = 16
 LOAD_S = 12.0
 TREES, DEPTH = 200, 6
-LEFTFOLD = str(Path(sys.executable).with_name("leftfold"))
 HERE = Path(__file__).parent
 
 STREAMS = """\
@@ -134,7 +130,7 @@ def measure(pairs: int) -> dict[str, Case]:
         root = Path(directory)
         write_model(root / "model.onnx", 49)
         with project(root, STREAMS) as app:
-            _fill(app)
+            fill(app)
             bench = _Bench(app)
             for topic, records, seed in (("asked", ASKED, 1), ("few", FEW, 2)):
                 app.send(topic, _asks(app, topic, records, seed))
@@ -343,7 +339,7 @@ class _Bench:
         with self._served() as ours, self._by_hand() as bare:
             equal = _in_one_tick(lambda: self._answers(ours) == self._answers(bare))
             note(f"request: outputs equal: {equal}")
-            most = {side: load(address, None, 6.0) for side, address in (("ours", ours), ("bare", bare))}
+            most = {side: load("score", address, None, 6.0) for side, address in (("ours", ours), ("bare", bare))}
             note(
                 f"request: most, with {CONNECTIONS} connections: { {s: round(m['per_s']) for s, m in most.items()} }/s"
             )
@@ -352,7 +348,7 @@ class _Bench:
             ratios = []
             for number in range(pairs):
                 for side, address in (("ours", ours), ("bare", bare))[:: 1 if number % 2 else -1]:
-                    seen = load(address, rate, LOAD_S)
+                    seen = load("score", address, rate, LOAD_S)
                     p[f"{side}_p50"].append(seen["p50"])
                     p[f"{side}_p99"].append(seen["p99"])
                 ratios.append(p["ours_p99"][-1] / p["bare_p99"][-1])
@@ -377,7 +373,7 @@ class _Bench:
     @contextlib.contextmanager
     def _served(self) -> Iterator[str]:
         command = [LEFTFOLD, "serve", "--scorers", "ranker", "--port", "0"]
-        with _running(command, self._app.root, self._app.root / "serve.log", r"serving at http://([\d.:]+)") as address:
+        with server(command, self._app.root, self._app.root / "serve.log", r"serving at http://([\d.:]+)") as address:
             yield address
 
     @contextlib.contextmanager
@@ -385,31 +381,8 @@ class _Bench:
         command = [sys.executable, "-m", "uvicorn", "--factory", "bench.scoring_by_hand:service", "--port", "0"]
         os.environ["BENCH_SCORING"] = json.dumps(self._settings)
         said = r"running on http://([\d.:]+)"
-        with _running(command, HERE.parent, self._app.root / "bare.log", said, "--no-access-log") as address:
+        with server(command, HERE.parent, self._app.root / "bare.log", said, "--no-access-log") as address:
             yield address
-
-
-@contextlib.contextmanager
-def _running(command: Sequence[str], root: Path, log: Path, said: str, *options: str) -> Iterator[str]:
-    with log.open("wb") as out:
-        process = subprocess.Popen([*command, *options], cwd=root, stdout=out, stderr=out)
-    try:
-        while (found := re.search(said, log.read_text())) is None:
-            assert process.poll() is None, log.read_text()
-            time.sleep(0.05)
-        yield found[1]
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(30)
-
-
-def load(address: str, rate: float | None, seconds: float) -> dict[str, float]:
-    """Run the load in a process of its own: `rate` requests a second, or as many as are answered."""
-    command = [sys.executable, "-m", "bench.scoring_load", address, str(rate or 0), str(seconds), str(CONNECTIONS)]
-    ran = subprocess.run(command, cwd=HERE.parent, capture_output=True, text=True, timeout=120, check=False)
-    assert ran.returncode == 0, ran.stderr
-    measured: dict[str, float] = json.loads(ran.stdout)
-    return measured
 
 
 # A frame --------------------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ virtualenv of its own, with the settings that its documentation advises for the 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import random
@@ -30,9 +29,9 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 import leftfold
 from bench.engines import project
+from bench.environments import python_with
 from bench.pairs import note
 from leftfold.declare.schema import avro_schema
-from leftfold.jars import cache_home
 from leftfold.kafka.decode import avro_decoder
 
 HERE = Path(__file__).parent
@@ -171,7 +170,7 @@ def _middle(rates: list[float]) -> int | None:
 
 
 def measure(pairs: int, *, records: int, kills: int) -> dict[str, Measured]:
-    python = _environment()
+    python = python_with(HERE / "requirements.txt")
     results = {side.name: Measured(side, records) for side in (*OURS, *PEERS)}
     with tempfile.TemporaryDirectory(prefix="leftfold-bench-") as directory, project(Path(directory), STREAMS) as app:
         app.send("clicks", _clicks(records))
@@ -190,19 +189,6 @@ def _clicks(records: int) -> Iterator[dict[str, Any]]:
     for number in range(records):
         user, item = f"u{chance.randrange(10_000)}", f"i{chance.randrange(1_000)}"
         yield {"number": number, "user_id": user, "item_id": item, "price": number / 4, "at": at}
-
-
-def _environment() -> Path:
-    """Return the Python of the peers' virtualenv. It is made once for each text of requirements.txt."""
-    requirements = HERE / "requirements.txt"
-    home = cache_home() / f"bench-peers-{hashlib.sha256(requirements.read_bytes()).hexdigest()[:12]}"
-    if not (home / "made").exists():
-        note(f"making {home}")
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(home)], check=True)
-        install = [str(home / "bin" / "pip"), "install", "--quiet", "-r", str(requirements)]
-        subprocess.run(install, check=True, stdout=sys.stderr)
-        (home / "made").touch()
-    return home / "bin" / "python"
 
 
 class Running:

@@ -2,7 +2,7 @@
 
 Predictions are made by requests and by a stream while a view runs, over a promote, over a Redis that is emptied and
 repaired, with late and re-driven records. `make engine` makes some thousand predictions, `make skew` 100,000 over two
-promotes.
+promotes on a Spark cluster, of which an executor is killed under each view and one under the comparison.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import json
 import math
 import os
 import random
+import signal
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -36,12 +38,15 @@ from leftfold.kafka.rejects import RecordPosition
 from leftfold.rebuild.rebuild import Rebuild
 from leftfold.run.receipt_store import ReceiptStore
 from leftfold.run.receipts import Applied
+from leftfold.settings import Spark
+from leftfold.spark.session import build_session
 from tests.engine import projects
 from tests.engine.conftest import Cluster
 from tests.engine.log import Logged, read_topic
 from tests.engine.rebuilds import LATENESS_US, VIEW, Project, looked
 from tests.engine.test_parity import live
 from tests.engine.test_promote import caught_up
+from tests.engine.test_standalone import WORKERS, executors
 
 LONG = os.environ.get("LEFTFOLD_SKEW", "")
 FULL = bool(LONG)
@@ -326,7 +331,41 @@ def rebuilding(app: leftfold.App, spark: Any) -> Iterator[Rebuild]:
     assert rebuild.progress.error is None, rebuild.progress.error
 
 
-def test_every_value_is_what_the_log_gives(cluster: Cluster, tmp_path: Path, spark: Any) -> None:
+@pytest.fixture
+def session(cluster: Cluster, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The shared session; in the long version one with executors of their own, which can be killed."""
+    if not FULL:
+        yield request.getfixturevalue("spark")
+        return
+    address = cluster.cluster.up(cluster.root, spark_workers=WORKERS).spark_url
+    assert address is not None
+    settings = Spark(master=address, conf={"spark.cores.max": WORKERS})
+    started = build_session(settings, application="skew", log_file=tmp_path / "spark.log")
+    yield started
+    started.stop()
+    cluster.cluster.up(cluster.root, spark_workers=0)
+
+
+def kill_an_executor(cluster: Cluster, log: Path) -> None:
+    """Kill one, and wait until the driver has lost it and has another one."""
+    lost = log.read_text().count("Lost executor")
+    living = executors(cluster.endpoints)
+    os.kill(living[0].pid, signal.SIGKILL)
+    projects.await_true(lambda: log.read_text().count("Lost executor") > lost, timeout=120, what="a lost executor")
+    projects.await_true(
+        lambda: any(one not in living for one in executors(cluster.endpoints)), timeout=120, what="another executor"
+    )
+
+
+@pytest.fixture
+def kill(cluster: Cluster, tmp_path: Path) -> Callable[[], None]:
+    """Kills an executor, if there is one."""
+    return partial(kill_an_executor, cluster, tmp_path / "spark.log") if FULL else lambda: None
+
+
+def test_every_value_is_what_the_log_gives(
+    cluster: Cluster, tmp_path: Path, session: Any, kill: Callable[[], None]
+) -> None:
     project = Scored(cluster.endpoints, tmp_path / "p", limited(LIMITS[0]), seed=SEED)
     share = PREDICTIONS // (3 * len(LIMITS))
     limit_of: dict[str, int] = {}  # by fingerprint
@@ -334,11 +373,12 @@ def test_every_value_is_what_the_log_gives(cluster: Cluster, tmp_path: Path, spa
         payments = running.enter_context(ExitStack())
         payments.enter_context(project.sending(RATE))
         first = running.enter_context(ExitStack())
-        first.enter_context(live(project.app, spark))
+        first.enter_context(live(project.app, session))
         projects.await_true(lambda: project.app.reader.ledger(VIEW) is not None, timeout=180, what="the first batch")
         limit_of[str(project.app.standings.of(VIEW).followed).partition("-")[0]] = LIMITS[0]
         running.enter_context(project.scoring())
         project.await_scores(share)
+        kill()
         scored_by_stream(project)
         rejects = project.app.rejects("payments")
         projects.await_true(lambda: bool(rejects.entries()), timeout=60, what="a reject")
@@ -346,7 +386,7 @@ def test_every_value_is_what_the_log_gives(cluster: Cluster, tmp_path: Path, spa
         for limit in LIMITS[1:]:
             changed = project.declared(limited(limit))
             rebuilt = ExitStack()
-            rebuild = rebuilt.enter_context(rebuilding(changed, spark))
+            rebuild = rebuilt.enter_context(rebuilding(changed, session))
             running.push(rebuilt)
             projects.await_true(partial(caught_up, changed), timeout=240, what="the rebuild")
             moved = changed.promote(VIEW)
@@ -354,6 +394,7 @@ def test_every_value_is_what_the_log_gives(cluster: Cluster, tmp_path: Path, spa
             limit_of[str(moved.followed).partition("-")[0]] = limit
             before()
             before = rebuilt.close
+            kill()
             project.await_scores(share)
         corrected = correct(rejects)
         project.empty_the_store()
@@ -369,7 +410,10 @@ def test_every_value_is_what_the_log_gives(cluster: Cluster, tmp_path: Path, spa
     faults = falsify(project, history)
     print(f"{len(history.predictions):,} predictions read back in {time.monotonic() - began:.0f} s", flush=True)
     began = time.monotonic()
-    found = changed.skew("fraud", most=1_000, session=spark)
+    with ThreadPoolExecutor(1) as beside:
+        killed = beside.submit(kill)
+        found = changed.skew("fraud", most=1_000, session=session)
+        killed.result()
     print(f"compared in {time.monotonic() - began:.0f} s", flush=True)
     check(project, found, history, faults)
 

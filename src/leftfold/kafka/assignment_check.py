@@ -29,7 +29,7 @@ _ASK_S = 5.0
 
 
 class _View(NamedTuple):
-    """What a member reads, and what its coordinator says that it reads now and is to read."""
+    """The partitions that a member reads, those that its coordinator says it reads now, and those it is to read."""
 
     reads: frozenset[tuple[str, int]]
     assigned: frozenset[tuple[str, int]]
