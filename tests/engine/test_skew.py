@@ -52,7 +52,8 @@ LONG = os.environ.get("LEFTFOLD_SKEW", "")
 FULL = bool(LONG)
 PREDICTIONS = {"": 1_000, "full": 100_000}[LONG] if LONG in ("", "full") else int(LONG)
 LIMITS = (100, 50, 75) if FULL else (100, 50)  # each next one is promoted over the one before
-RATE, KEYS_AT_ONCE, PAUSE_S = (600, 200, 0.02) if FULL else (60, 10, 0.3)
+RATE = 600 if FULL else 60
+KEYS_AT_ONCE, PAUSE_S = (10, 0.3) if not FULL else (200, 0.4) if PREDICTIONS <= 100_000 else (200, 0.02)
 SEED = int(os.environ.get("LEFTFOLD_SEED", str(random.SystemRandom().randrange(10**6))))
 FAULTS = 40
 
