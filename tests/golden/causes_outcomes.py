@@ -82,6 +82,7 @@ def appended(before: TablePosition, *, start: int | None = None) -> Cause:
 def directory_taken(tmp: Path) -> None:
     with (
         mock.patch.object(quality, "session_for", return_value=None),
+        mock.patch.object(files, "absolute", side_effect=lambda _, location: location),
         mock.patch.object(files, "exists", return_value=True),
     ):
         made(tmp).write("rows/monday")

@@ -139,7 +139,10 @@ def table_unreadable(_: Path) -> None:
         raise AnalysisException(f"[PATH_NOT_FOUND] Path does not exist: file:{location}. SQLSTATE: 42K03")
 
     session = stand_in(read=stand_in(parquet=parquet))
-    with mock.patch.object(differences, "_is_delta", return_value=False):
+    with (
+        mock.patch.object(differences, "absolute", side_effect=lambda _, location: location),
+        mock.patch.object(differences, "exists", return_value=False),
+    ):
         differences.table_at(session, "/lake/theirs", [], {})
 
 
