@@ -1,111 +1,45 @@
 """Leftfold: declare events and views once; every view stays true to the log.
 
-Importing this opens no socket, starts no JVM and loads neither pyspark nor confluent_kafka.
+Importing this opens no socket, starts no JVM and loads neither pyspark nor confluent_kafka. The public names are in
+`leftfold.api`, which is imported when one of them is first asked for: the help of the command line needs none.
 """
 
+import builtins as _builtins
+from pathlib import Path as _Path
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
-from leftfold.app import App
-from leftfold.app import open as open
-from leftfold.declare.aggregates import Feature, count, distinct, last, last_n, latest, mean
-from leftfold.declare.aggregates import max as max
-from leftfold.declare.aggregates import min as min
-from leftfold.declare.aggregates import sum as sum
-from leftfold.declare.consumer import Consumer, consumer
-from leftfold.declare.delivery import Batch, MostDead, Retry
-from leftfold.declare.event import Event, Personal
-from leftfold.declare.features import Features
-from leftfold.declare.free import View, view
-from leftfold.declare.labels import Label, delay, happened
-from leftfold.declare.model_source import Canary, MLflow, Model, ModelFile, Onnx, OnnxModel, Remote, RemoteModel
-from leftfold.declare.outcome import Outcome
-from leftfold.declare.prediction import Prediction, Predictions
-from leftfold.declare.record import NotNow, Record, Unprocessable
-from leftfold.declare.rows import Provenance, Row
-from leftfold.declare.scorer import Scorer, each, scorer
-from leftfold.declare.sinks import Changelog, Lake, Online
-from leftfold.declare.sql import Sql, SqlConnection
-from leftfold.declare.stream import Stream, stream
-from leftfold.declare.table import Table
-from leftfold.declare.topic import Topic
-from leftfold.declare.vector import Vector, request
-from leftfold.declare.vector_rows import Rows
-from leftfold.errors import (
-    DeclarationError,
-    DeliveryError,
-    LeftfoldError,
-    LocalError,
-    LogError,
-    ProjectError,
-    RunError,
-    StoreError,
-)
+if _TYPE_CHECKING:
+    from leftfold.api import *  # noqa: F403 # its __all__ is the list of names
 
 __version__ = "0.1.0"
 
-# Without max, min, open and sum: `from leftfold import *` must not hide Python's own.
-__all__ = [
-    "App",
-    "Batch",
-    "Canary",
-    "Changelog",
-    "Consumer",
-    "DeclarationError",
-    "DeliveryError",
-    "Event",
-    "Feature",
-    "Features",
-    "Label",
-    "Lake",
-    "LeftfoldError",
-    "LocalError",
-    "LogError",
-    "MLflow",
-    "Model",
-    "ModelFile",
-    "MostDead",
-    "NotNow",
-    "Online",
-    "Onnx",
-    "OnnxModel",
-    "Outcome",
-    "Personal",
-    "Prediction",
-    "Predictions",
-    "ProjectError",
-    "Provenance",
-    "Record",
-    "Remote",
-    "RemoteModel",
-    "Retry",
-    "Row",
-    "Rows",
-    "RunError",
-    "Scorer",
-    "Sql",
-    "SqlConnection",
-    "StoreError",
-    "Stream",
-    "Table",
-    "Topic",
-    "Unprocessable",
-    "Vector",
-    "View",
-    "consumer",
-    "count",
-    "delay",
-    "distinct",
-    "each",
-    "happened",
-    "last",
-    "last_n",
-    "latest",
-    "mean",
-    "request",
-    "scorer",
-    "stream",
-    "view",
-]
+
+def __getattr__(name: str) -> _Any:
+    if name == "__all__":
+        return [public for public in _public() if public not in vars(_builtins)]  # a star import hides none of Python's
+    if name.startswith("_") or _is_module(name) or name not in _public():
+        raise AttributeError(f"module 'leftfold' has no attribute {name!r}")
+    from leftfold import api
+
+    value = globals()[name] = getattr(api, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_public()})
+
+
+def _public() -> list[str]:
+    from leftfold import api
+
+    return api.__all__
+
+
+def _is_module(name: str) -> bool:
+    """Return whether this is a module of the package. The import system asks for it here before it loads it."""
+    here = _Path(__file__).parent
+    return (here / f"{name}.py").exists() or (here / name).is_dir()
 
 
 def load_ipython_extension(ipython: _Any) -> None:

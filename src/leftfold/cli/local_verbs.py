@@ -238,6 +238,3 @@ def _print_view(console: Console, view: ViewStatus) -> None:
         console.print(f"  staged: {view.staged}, which waits for leftfold promote {view.view}", soft_wrap=True)
     if view.previous is not None and view.kept_until is not None:
         console.print(f"  left: {view.previous}, kept until {view.kept_until:%Y-%m-%d %H:%M} UTC", soft_wrap=True)
-
-
-COMMANDS: tuple[click.Command, ...] = (up, down, status, logs, reset, doctor)

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 from click.testing import CliRunner, Result
 
-from leftfold.cli.local_verbs import COMMANDS
+from leftfold.cli.main import cli
 from leftfold.local import cluster, doctor
 from leftfold.local.doctor import Check
 from leftfold.local.endpoints import Endpoints, Ports, state_dir
@@ -26,8 +25,7 @@ def verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Verb:
     (tmp_path / "leftfold.toml").write_text('[project]\nname = "x"\ndeclarations = []\n')
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("leftfold.project.find_root", lambda start=None: tmp_path)
-    group = click.Group(commands={command.name or "": command for command in COMMANDS})
-    return lambda *arguments: CliRunner().invoke(group, arguments, catch_exceptions=False)
+    return lambda *arguments: CliRunner().invoke(cli, arguments, catch_exceptions=False)
 
 
 def document(result: Result) -> dict[str, Any]:
