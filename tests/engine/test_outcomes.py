@@ -30,8 +30,9 @@ from tests.engine.conftest import Cluster
 from tests.engine.driving import run_until_caught_up
 from tests.engine.made_outcomes import CREDITS, DECLARED, LABELS, WITHIN, Made, Oracle, S, micros, moment, now_us
 
-FULL = bool(os.environ.get("LEFTFOLD_OUTCOMES"))
-NUMBER = 1_000_000 if FULL else 20_000
+LONG = os.environ.get("LEFTFOLD_OUTCOMES", "")
+FULL = bool(LONG)
+NUMBER = {"": 20_000, "full": 1_000_000}[LONG] if LONG in ("", "full") else int(LONG)
 SPAN = (150 if FULL else 10) * S
 ROOM = (240 if FULL else 8) * S  # to send everything in, before its oldest is late
 HOUR = 3_600 * S
