@@ -24,6 +24,7 @@ def shell(cluster: Cluster, tmp_path: Path) -> Iterator[Shell]:
         yield shell
 
 
+@pytest.mark.history  # the longest guide; what it shows of schemas, CI has in tests/engine/test_state_verdicts.py
 def test_guide(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
     guides.follow(GUIDE, shell, namespace=NAMESPACE, capsys=capsys)
 
