@@ -107,7 +107,7 @@ deliveries: ## Consumers that die 20 times at each step, 50 that are overtaken, 
 scoring: ## Scorers that die 20 times at each step: predictions that are lost or repeated
 	LEFTFOLD_SCORING=full $(BIN)/pytest -q -m engine tests/engine/test_scoring.py -s
 
-skew: ## 100,000 predictions over two promotes, killed executors, an emptied Redis, 40 falsified; LEFTFOLD_SKEW=N: at least N
+skew: ## At least 100,000 predictions over two promotes, killed executors, an emptied Redis, 40 falsified; LEFTFOLD_SKEW=N: at least N
 	LEFTFOLD_SKEW=$(or $(LEFTFOLD_SKEW),full) $(BIN)/pytest -q -m engine tests/engine/test_skew.py -s
 
 serving: ## The server killed 20 times under load, in each mode of its log: what is lost and told

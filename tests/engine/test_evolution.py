@@ -24,7 +24,8 @@ def shell(cluster: Cluster, tmp_path: Path) -> Iterator[Shell]:
         yield shell
 
 
-@pytest.mark.history  # the longest guide; what it shows of schemas, CI has in tests/engine/test_state_verdicts.py
+# The longest guide. CI has the verdicts behind it (test_schema_verdicts.py, test_state_verdicts.py), not its commands.
+@pytest.mark.history
 def test_guide(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
     guides.follow(GUIDE, shell, namespace=NAMESPACE, capsys=capsys)
 

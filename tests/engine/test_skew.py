@@ -1,8 +1,8 @@
 """Skew on real engines: values that were served are computed again, and 40 falsified ones are named.
 
 Predictions are made by requests and by a stream while a view runs, over a promote, over a Redis that is emptied and
-repaired, with late and re-driven records. `make engine` makes some thousand predictions, `make skew` 100,000 over two
-promotes on a Spark cluster, of which an executor is killed under each view and one under the comparison.
+repaired, with late and re-driven records. `make engine` makes some thousand predictions, `make skew` 100,000 or more
+over two promotes on a Spark cluster, of which an executor is killed under each view and one under the comparison.
 """
 
 from __future__ import annotations
@@ -52,8 +52,7 @@ LONG = os.environ.get("LEFTFOLD_SKEW", "")
 FULL = bool(LONG)
 PREDICTIONS = {"": 1_000, "full": 100_000}[LONG] if LONG in ("", "full") else int(LONG)
 LIMITS = (100, 50, 75) if FULL else (100, 50)  # each next one is promoted over the one before
-RATE = 600 if FULL else 60
-KEYS_AT_ONCE, PAUSE_S = (10, 0.3) if not FULL else (200, 0.4) if PREDICTIONS <= 100_000 else (200, 0.02)
+RATE, KEYS_AT_ONCE, PAUSE_S = (600, 200, 0.02) if FULL else (60, 10, 0.3)
 SEED = int(os.environ.get("LEFTFOLD_SEED", str(random.SystemRandom().randrange(10**6))))
 FAULTS = 40
 

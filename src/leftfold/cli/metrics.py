@@ -10,11 +10,10 @@ from typing import Any
 import click
 
 from leftfold.cli.output import say
+from leftfold.settings import LISTENING
 
 
 def _listening(_: click.Context, __: click.Parameter, address: str | None) -> str | None:
-    from leftfold.settings import LISTENING
-
     if address is not None and not re.fullmatch(LISTENING, address):
         raise click.BadParameter(f"{address!r} is neither PORT nor HOST:PORT")
     return address

@@ -11,16 +11,18 @@ from functools import partial
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import click
+from pydantic import ValidationError
 from rich.progress import Progress, TimeRemainingColumn
 
 from leftfold import clock
 from leftfold.cli.lines import Lines, Span, sed, shown
 from leftfold.cli.output import document, json_option, next_step, profile_option, say
 from leftfold.cli.progress import bar
+from leftfold.declare.synthetic import synthetic
+from leftfold.declare.topic import Topic
 from leftfold.errors import DeclarationError, DeliveryError
 
 if TYPE_CHECKING:
-    from leftfold.declare.topic import Topic
     from leftfold.kafka.producer import Producer
 
 _SHOWN_EVERY = 1_000
@@ -63,7 +65,6 @@ def send(topic: str, file: IO[bytes] | None, count: int | None, seed: int, profi
     A file is checked before its first line is sent. What comes from a pipe is sent as it comes.
     """
     import leftfold
-    from leftfold.declare.synthetic import synthetic
 
     if (file is None) == (count is None):
         raise click.UsageError("give either a FILE of JSON lines (- for standard input) or --synthetic N")
@@ -114,8 +115,6 @@ def _records(topic: Topic[Any], producer: Producer, file: IO[bytes], lines: Line
 
 
 def _record(topic: Topic[Any], producer: Producer, number: int, line: bytes) -> SentLine:
-    from pydantic import ValidationError
-
     try:
         fields = topic.event.model_validate_json(line).__dict__
         record = SentLine(number, producer.key_of(fields), producer.encode(fields))

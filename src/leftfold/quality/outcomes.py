@@ -154,11 +154,10 @@ class Outcomes:
         Every prediction is there once, whatever dies, and however many processes append at once. Rows of predictions
         up to one moment are in the table, later ones are not yet, and the commit that adds rows moves that moment.
         """
-        place = outcomes_table(self._deployment.lake, self.definition.name)
-        if table is not None:
-            place = files.absolute(self._session, table)
-        until = self._closed if self.end is None else min(self._closed, self.end - 1)
         session = self._session
+        own = outcomes_table(self._deployment.lake, self.definition.name)
+        place = own if table is None else files.absolute(session, table)
+        until = self._closed if self.end is None else min(self._closed, self.end - 1)
         for _ in range(_TRIES):
             before = position(session, place)
             self._check_continues(before, place)
