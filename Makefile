@@ -4,18 +4,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 ENGINE ?= tests/engine
 # The JVMs of most tests live for seconds. With only the first of Java's two compilers they take half of the CPU; it comes
-# with a code cache that Spark overflows, so that has its usual size. Spark's classes come out of a file that is mapped
-# into memory, which saves the time to load them.
-CLASSES := .venv/spark.jsa
-BRIEF := JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:SharedArchiveFile=$(CURDIR)/$(CLASSES) -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
+# with a code cache that Spark overflows, so that has its usual size.
+BRIEF := JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test engine history bench crds crash-matrix many-keys rebuilds rejects replay verdicts model archive kills executors meaning acceptance state point-in-time parity rewritten store-faults poison outage secured deliveries scoring skew rebalances rideshare log-model schedules serving nine-am figures outcomes recommender
+.PHONY: help setup check format test engine history docs bench crds crash-matrix many-keys rebuilds rejects replay verdicts model archive kills executors meaning acceptance state point-in-time parity rewritten store-faults poison outage secured deliveries scoring skew rebalances rideshare log-model schedules serving nine-am figures outcomes recommender both-ways
 
 help: ## This list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-setup: ## Make .venv and fetch every jar (needs Python 3.11+, Java 17+, Maven, redis-server)
+setup: ## Make .venv, fetch every jar, archive Spark's classes (needs Python 3.11+, Java 17+, Maven, redis-server)
 	test -d .venv || $(PYTHON) -m venv .venv
 	for try in 1 2 3; do $(BIN)/pip install --quiet --upgrade pip && $(BIN)/pip install --quiet -e '.[spark,dev]' && break; sleep 5; test $$try -lt 3; done
 	$(BIN)/python -m leftfold.jars fetch
@@ -32,13 +30,10 @@ format: ## Let ruff rewrite the sources
 test: ## Tests that need no engine, three files at a time: some of them wait
 	$(BIN)/pytest -q -m "not engine" -n 3 --dist loadfile --durations 10
 
-$(CLASSES): pyproject.toml
-	-$(BIN)/python -m tests.class_archive $@
-
-engine: $(CLASSES) ## Tests on real brokers, registry, Redis and Spark, which they start themselves, two files at a time
+engine: ## Tests on real brokers, registry, Redis and Spark, which they start themselves, two files at a time
 	$(BRIEF) $(BIN)/pytest -q -m "engine and not history and not long" -n 2 --dist loadfile --durations 25 $(ENGINE)
 
-history: $(CLASSES) ## More cases of views, stores, replays, archives, training sets and rebuilds, two files at a time
+history: ## More cases of views, stores, replays, archives, training sets and rebuilds, two files at a time
 	$(BRIEF) $(BIN)/pytest -q -m history -n 2 --dist loadfile --durations 25 $(ENGINE)
 
 kills: ## The long crash test: 1,000,000 events, the driver killed five times, a broker killed
@@ -95,6 +90,9 @@ archive: ## The log's head deleted 20 times at random while history is read as o
 point-in-time: ## Training sets against an oracle and DuckDB: 2,000,000 events, 100,000 labels, every rule of time
 	LEFTFOLD_POINT_IN_TIME=full $(BIN)/pytest -q -m engine tests/engine/test_point_in_time.py -s
 
+both-ways: ## Training sets of 500 generated projects, made by Arrow and by Spark; LEFTFOLD_BOTH_WAYS=N: N
+	LEFTFOLD_BOTH_WAYS=$(or $(LEFTFOLD_BOTH_WAYS),500) $(BIN)/pytest -q -m engine tests/engine/test_both_ways.py -s
+
 parity: ## What readers get online against training sets: 20,000 keys at one position, 10,000 reads of a live run
 	LEFTFOLD_PARITY=full $(BIN)/pytest -q -m engine tests/engine/test_parity.py -s
 
@@ -116,7 +114,7 @@ serving: ## The server killed 20 times under load, in each mode of its log: what
 figures: ## AUC, log loss and PSI that Spark counts, of 200 made-up sets, against scikit-learn and numpy
 	LEFTFOLD_QUALITY=full $(BIN)/pytest -q -m engine tests/engine/test_evaluation.py tests/engine/test_drift.py
 
-outcomes: ## 1,000,000 predictions joined with 1,000,000 events, three ways of crediting, against DuckDB; ten killed appends; LEFTFOLD_OUTCOMES=N: N
+outcomes: ## 1,000,000 predictions and events, joined in three ways, against DuckDB; ten killed appends; LEFTFOLD_OUTCOMES=N: N
 	LEFTFOLD_OUTCOMES=$(or $(LEFTFOLD_OUTCOMES),full) $(BIN)/pytest -q -m engine tests/engine/test_outcomes.py -s
 
 rebalances: ## 100 joins and leaves of a group under load; 1 to 8 processes on 6 partitions
@@ -139,6 +137,11 @@ schedules: ## 1,000,000 crash schedules of a billing consumer in the model of th
 
 crds: ## Make the schemas that manifests are checked with once more, and compare (needs Java 21+, Maven, a network)
 	$(BIN)/python -m tests.crds check
+
+docs: ## The docs site in site/, and the check of its links, anchors, entries and search
+	$(BIN)/python -c "import zensical, mkdocstrings_handlers.python" || $(BIN)/pip install --quiet -e '.[docs]'
+	$(BIN)/python -m docs.website
+	$(BIN)/pytest -q tests/docs/check_site.py
 
 bench: ## Ratios against the bare engines
 	$(BIN)/python -m bench producer --json

@@ -11,7 +11,21 @@ import signal
 import sys
 from collections.abc import Mapping
 
-from bench import consumer, feast, online, peers, producer, read, rebuild, replay, scans, scoring, training, view
+from bench import (
+    consumer,
+    feast,
+    online,
+    peers,
+    producer,
+    read,
+    rebuild,
+    replay,
+    scans,
+    scoring,
+    training,
+    view,
+    waiting,
+)
 from bench.pairs import Case
 
 BENCHES = {
@@ -26,6 +40,7 @@ BENCHES = {
     "training": training.measure,
     "scoring": scoring.measure,
     "feast": feast.measure,
+    "waiting": waiting.measure,
 }
 
 

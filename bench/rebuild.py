@@ -25,11 +25,11 @@ from bench.clicks import EVENT, bare_read
 from bench.engines import project
 from bench.pairs import Case, interleave, note
 from leftfold import clock
+from leftfold.declare.acceptance import ACCEPTED
 from leftfold.declare.synthetic import synthetic
 from leftfold.run.progress import Progress
 from leftfold.spark.session import build_session
 from leftfold.spark.source import POLLS
-from leftfold.store.layout import ACCEPTED
 
 RECORDS = 2_000_000
 GOAL = 0.60

@@ -6,6 +6,7 @@ Opening a project connects to nothing. Each method imports the engines that it n
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -13,13 +14,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from pydantic import SecretStr
-
-from leftfold.declare.catalog import Catalog
-from leftfold.declare.event import Event
-from leftfold.declare.free import View
-from leftfold.declare.prediction import Prediction
-from leftfold.declare.rows import Row
 from leftfold.errors import DeclarationError, LogError, ProjectError, RunError
 from leftfold.fold.durations import SECOND, Duration, micros
 from leftfold.fold.expressions import from_micros, to_micros
@@ -30,14 +24,22 @@ from leftfold.project import environment_of, find_root, read_document, read_prof
 from leftfold.settings import Kafka, OnlineStore, Registry, Spark
 
 if TYPE_CHECKING:
+    from pydantic import SecretStr
+
     from leftfold.adopt.adopting import Adopted
     from leftfold.consume.clients import ConsumerNames, LogClients
     from leftfold.consume.crew import ConsumerCrew
     from leftfold.consume.position import ConsumerPosition
     from leftfold.consume.progress import ConsumerProgress
+    from leftfold.declare.catalog import Catalog
     from leftfold.declare.consumer import Consumer
+    from leftfold.declare.event import Event
+    from leftfold.declare.free import View
     from leftfold.declare.outcome import Outcome
+    from leftfold.declare.prediction import Prediction
+    from leftfold.declare.rows import Row
     from leftfold.declare.scorer import Scorer
+    from leftfold.fold.known import AsOf
     from leftfold.hazards.cluster_review import ClusterReview
     from leftfold.infer.answered import AnswerFile, Unlogged
     from leftfold.infer.requests import RequestScoring
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from leftfold.observe.log_records import LogRecord
     from leftfold.observe.observation import Observed
     from leftfold.observe.topic_status import TopicStatus
+    from leftfold.plan.describing import Description
     from leftfold.plan.diff import PlanOptions
     from leftfold.plan.steps import Plan, Step
     from leftfold.quality.drift import Drift
@@ -66,6 +69,8 @@ if TYPE_CHECKING:
     from leftfold.replay.archives import Archives
     from leftfold.replay.copy import Copy
     from leftfold.replay.replay import Replay
+    from leftfold.run.choice import Engine
+    from leftfold.run.connections import Connection
     from leftfold.run.deployment import Deployment
     from leftfold.run.progress import Progress
     from leftfold.run.status import ViewStatus
@@ -73,7 +78,6 @@ if TYPE_CHECKING:
     from leftfold.run.why import Why
     from leftfold.sizing.constants import Constants
     from leftfold.spark.session import SparkSession
-    from leftfold.spark.training.as_of import AsOf
     from leftfold.store.reader import Reader
     from leftfold.store.serving import NamedRow
     from leftfold.store.standings import Standing, Standings
@@ -81,8 +85,8 @@ if TYPE_CHECKING:
 
 # After a promote the previous build is kept for at least a minute, because reads in progress still use it.
 MINUTE = 60 * SECOND
-R = TypeVar("R", bound=Row)
-P = TypeVar("P", bound=Prediction)
+R = TypeVar("R", bound="Row")
+P = TypeVar("P", bound="Prediction")
 
 
 def open(path: str | Path | None = None, *, profile: str | None = None) -> App:
@@ -109,14 +113,18 @@ class App:
 
     @cached_property
     def _loaded(self) -> tuple[Catalog, list[DeclarationError]]:
+        from leftfold.declare.catalog import Catalog
+
         return Catalog.of(load(self.root, self._document["project"]["declarations"]))
 
     @property
     def problems(self) -> list[DeclarationError]:
+        """Problems of the declarations; empty if there is none."""
         return self._loaded[1]
 
     @property
     def catalog(self) -> Catalog:
+        """All declarations of the project, checked as a whole. Raises the first problem if there is one."""
         if self.problems:
             raise self.problems[0]
         return self._loaded[0]
@@ -125,18 +133,22 @@ class App:
 
     @property
     def state(self) -> Path:
+        """The directory of everything that Leftfold keeps in the project: `.leftfold`."""
         return self.root / STATE
 
     @property
     def log_directory(self) -> Path:
+        """The directory of Spark's log and of traces of errors."""
         return self.state / "logs"
 
     @property
     def checkpoints(self) -> str:
+        """The directory, or URL, of Spark's checkpoints."""
         return self.profile.checkpoints or str(self.state / self.profile.name / "checkpoints")
 
     @property
     def lake(self) -> str:
+        """The directory, or URL, of Delta tables."""
         return self.profile.lake or str(self.state / self.profile.name / "lake")
 
     @property
@@ -145,14 +157,17 @@ class App:
 
     @cached_property
     def kafka(self) -> Kafka:
+        """Kafka as the profile names it, else the local cluster's."""
         return (self.profile.kafka or Kafka(bootstrap=self._endpoints().bootstrap)).of(self.profile.namespace)
 
     @cached_property
     def registry(self) -> Registry:
+        """The schema registry as the profile names it, else the local cluster's."""
         return self.profile.registry or Registry(url=self._endpoints().registry_url)
 
     @cached_property
     def online(self) -> OnlineStore:
+        """The online store as the profile names it, else the local cluster's."""
         return self.profile.online or OnlineStore.model_validate({"url": self._endpoints().redis_url})
 
     @property
@@ -234,6 +249,7 @@ class App:
 
     @cached_property
     def log(self) -> tuple[Admin, SchemaRegistry]:
+        """Clients of the brokers and of the schema registry."""
         from leftfold.kafka.admin import Admin
         from leftfold.kafka.registry import SchemaRegistry
 
@@ -298,10 +314,10 @@ class App:
         """Send events, or dicts of their fields, to a declared topic. Return their number once all are acknowledged."""
         with self.producer(topic) as producer:
             for record in records:
-                if isinstance(record, Event):
-                    producer.send(record)
-                else:
+                if isinstance(record, Mapping):
                     producer.send_dict(record)
+                else:
+                    producer.send(record)
         return producer.sent
 
     def producer(self, topic: str) -> Producer:
@@ -328,25 +344,34 @@ class App:
         views: Sequence[str] = (),
         until_caught_up: bool = False,
         fresh: Sequence[str] = (),
+        take_over: bool | None = None,
         look: Callable[[list[Progress]], None] = lambda _: None,
         session: SparkSession | None = None,
     ) -> list[Progress]:
         """Run all views of the project, or those named, until they have caught up or `supervisor` is asked to stop.
 
         `look` is called about five times a second with the progress of each query. A failed view has an `error`.
+        With `take_over`, a changed definition takes readers over once it has caught up; without, it is staged for
+        `promote`. By default it takes over in the local profile only.
         """
-        supervisor = self.supervisor(views=views, until_caught_up=until_caught_up, fresh=fresh)
+        supervisor = self.supervisor(views=views, until_caught_up=until_caught_up, fresh=fresh, take_over=take_over)
         return supervisor.run(look, session=session)
 
     def supervisor(
-        self, *, views: Sequence[str] = (), until_caught_up: bool = False, fresh: Sequence[str] = ()
+        self,
+        *,
+        views: Sequence[str] = (),
+        until_caught_up: bool = False,
+        fresh: Sequence[str] = (),
+        take_over: bool | None = None,
     ) -> Supervisor:
         """Prepare to run all views of the project, or the named ones. Starts no JVM yet."""
         _need_spark()
         self._check_places()
         from leftfold.run.supervisor import RunOptions, Supervisor
 
-        options = RunOptions(tuple(views) or tuple(self.catalog.views), until_caught_up, frozenset(fresh))
+        takes_over = self.profile.is_local if take_over is None else take_over
+        options = RunOptions(tuple(views) or tuple(self.catalog.views), until_caught_up, frozenset(fresh), takes_over)
         return Supervisor(self._deployment, options)
 
     def consume(
@@ -592,6 +617,8 @@ class App:
                 "cluster",
                 source=consumer.source,
             )
+        from pydantic import SecretStr
+
         return SecretStr(url)
 
     def _check_places(self) -> None:
@@ -623,33 +650,21 @@ class App:
         The offsets are found and frozen now. `.frame()` later gives the records as a Spark DataFrame. For a topic with
         an archive, finding the offsets needs Spark, which starts here if none is running.
         """
-        _need_spark()
-        from leftfold.declare.event import fields_of
+        from leftfold.offsets import Ranges
         from leftfold.replay.replay import Replay, frozen, frozen_history
 
-        declared, (admin, registry), deployment = self.catalog.topic(topic), self.log, self._deployment
-        source = deployment.source(
-            (declared,), frozenset(fields_of(declared.event)), who="a replay", at=declared.source
-        )
-        (name,), (partitions,) = source.topics, source.partitions
-
-        def session() -> SparkSession:
-            return deployment.session(lake=declared.archive)
-
+        declared, (admin, _), deployment = self.catalog.topic(topic), self.log, self._deployment
+        place = deployment.place(declared, who="a replay", at=declared.source)
+        topic_id = admin.topic_ids([place.name])[place.name]
+        replay = Replay(declared, topic_id, Ranges(), place, deployment)
         moments = {"start": _moment(start), "end": _moment(end)}
         offsets = (
-            frozen_history(session(), admin, source, **moments)
+            frozen_history(replay.start_session(), admin, replay.source, **moments)
             if declared.archive
-            else frozen(admin, name, partitions, **moments)
+            else frozen(admin, place.name, place.partitions, **moments)
         )
-        return Replay(
-            topic=declared,
-            topic_id=admin.topic_ids([name])[name],
-            ranges=offsets.ranges,
-            source=source,
-            registry=registry,
-            start_session=session,
-        )
+        replay.ranges = offsets.ranges
+        return replay
 
     def copy(
         self,
@@ -704,33 +719,34 @@ class App:
         tolerance: float = 0.0,
         top: int = 5,
         cores: int = 1,
+        engine: Engine | None = None,
         session: SparkSession | None = None,
     ) -> Comparison:
         """Compare the staged build of a view with the followed one, at one position of the log.
 
         With `against` the other side is a foreign table. It is compared with the staged build, else with the followed
         one, else with the declared definition. `keys` maps our names of keys and features to the columns of the table.
-        A `session` that is passed in is not stopped.
+        Without a `session`, and if that is expected to be done first, this process compares by itself, with Arrow.
+        `engine` decides it. A `session` that is passed in is not stopped.
         """
-        _need_spark()
         from leftfold.rebuild.compare import CompareOptions, Comparing
-        from leftfold.spark.history.scan import bounded
-        from leftfold.spark.session import build_session
 
         options = CompareOptions(_moment(at), against, keys or {}, tolerance, top)
         comparing = Comparing(self._deployment, self.standings, self.catalog.view(view), options)
-        if session is not None:
-            return comparing.run(session)
-        own = build_session(
-            bounded(self.spark, cores),
-            application=f"leftfold compare {view}",
-            log_file=self.log_directory / f"compare-{view}.log",
-            lake=True,
-        )
-        try:
-            return comparing.run(own)
-        finally:
-            own.stop()
+
+        def start() -> SparkSession:
+            _need_spark()
+            from leftfold.spark.history.scan import bounded
+            from leftfold.spark.session import build_session
+
+            return build_session(
+                bounded(self.spark, cores),
+                application=f"leftfold compare {view}",
+                log_file=self.log_directory / f"compare-{view}.log",
+                lake=True,
+            )
+
+        return comparing.run(start, session=session, engine=engine)
 
     def promote(self, view: str, *, keep: Duration = "24h", behind: int | None = None) -> Standing:
         """Move readers to the staged build at once. The previous build is kept for `keep`, for a rollback."""
@@ -863,7 +879,7 @@ class App:
         other = other_side(None if against is None else str(against), against_start, against_end)
         replay = self.replay(declared.to.name, start=start, end=end)
         if against is not None:
-            profile = profile_of_set(str(against), self._deployment.session())
+            profile = profile_of_set(str(against), self._deployment)
         else:
             past = self.replay(declared.to.name, start=against_start, end=against_end)
             profile = profile_of_time(past.frame(), declared)
@@ -881,37 +897,42 @@ class App:
         batch: str | Mapping[str, str] | None = None,
         build: Mapping[str, str] | None = None,
         logged: bool = False,
+        engine: Engine | None = None,
     ) -> TrainingSet:
         """Make a training set by a point-in-time join: for each label the features of the vector, from the log.
 
         The moment of a label is in its column `time`. Nothing is read until rows are asked for.
 
-        `labels` is a Spark or pandas DataFrame, the path of a .parquet, .csv or .jsonl file, or `Outcomes`. The moment
-        of an outcome is in "scored_at".
+        `labels` is a Spark or pandas DataFrame, an Arrow table, the path of a .parquet, .csv or .jsonl file, or
+        `Outcomes`. The moment of an outcome is in "scored_at".
         `keys` names the column that holds a view's key, if its name differs: keys={"user_id": "uid"}.
         `as_of` decides which events count as known at that moment: "event" takes all that had happened, "log" all that
         had been logged, "served" all that readers of the store could get.
         For "served", `batch` may name the column with the batch that a reader got (see `Row.provenance`), or map each
         view to such a column. `build` names the builds that readers followed, by view. With `logged`, features that
         were logged with a prediction, by a build of the same definition, are taken from it instead of computed.
+        `engine` is "arrow" (in this process, without Java) or "spark". By default the one that is expected to be done
+        first makes the set; its `choice` says which, and why. Both give the same values.
         """
-        from leftfold.quality.outcomes import Outcomes
-        from leftfold.training.sets import TrainingOptions, TrainingSet, vector_of
+        from leftfold.training.options import TrainingOptions, vector_of
+        from leftfold.training.sets import TrainingSet
 
-        labels = labels.frame if isinstance(labels, Outcomes) else labels
+        outcomes = sys.modules.get("leftfold.quality.outcomes")  # its import takes a second, and needs Spark
+        if outcomes is not None and isinstance(labels, outcomes.Outcomes):
+            labels = labels.frame
         wanted = vector_of(vector, self.catalog)
         batches = dict.fromkeys(wanted.views, batch) if isinstance(batch, str) else dict(batch or {})
         options = TrainingOptions(time, dict(keys or {}), as_of, batches, dict(build or {}), logged)
-        return TrainingSet(labels, wanted, options, self._deployment)
+        return TrainingSet(labels, wanted, options, self._deployment, engine=engine)
 
-    def training_set_again(self, directory: str | Path) -> TrainingSet:
+    def training_set_again(self, directory: str | Path, *, engine: Engine | None = None) -> TrainingSet:
         """Make the training set that was written to `directory` again, from the same offsets.
 
         Its `digest()` must equal its `expected`.
         """
         from leftfold.training.sets import again
 
-        return again(str(directory), self._deployment)
+        return again(str(directory), self._deployment, engine=engine)
 
     def skew(
         self,
@@ -1004,6 +1025,41 @@ class App:
 
         return view_statuses(self.catalog, self.profile, self.log[0], self.reader, self.standings)
 
+    def wait(self, view: str, /, *, records: int | None = None, timeout: Duration = "60s") -> ViewStatus:
+        """Wait until readers of a view follow a build of its declared definition that has read all of the log.
+
+        With `records`, wait until it has applied that many. Raises if that takes longer than `timeout`.
+        """
+        from leftfold.run.status import view_status
+        from leftfold.run.waiting import Goal, at_end_of, await_view
+
+        declared, admin = self.catalog.view(view), self.log[0]
+        look = partial(view_status, declared, self.profile, admin, self.reader, self.standings)
+        goal = Goal(micros(timeout, option="timeout"), records)
+        return await_view(declared, goal, look, at_end_of(declared, self.profile, self.kafka, admin))
+
+    def describe(self, name: str) -> list[Description]:
+        """Describe a declared name: its kind, what it holds, who reads it. Connects to nothing.
+
+        There are several descriptions if a name stands for several things: a topic, and a view of it.
+        """
+        from leftfold.plan.describing import describe
+
+        return describe(self.catalog, self.profile, name)
+
+    def view_status(self, view: str) -> ViewStatus:
+        """The state of one view."""
+        from leftfold.run.status import view_status
+
+        return view_status(self.catalog.view(view), self.profile, self.log[0], self.reader, self.standings)
+
+    def connections(self) -> Iterator[Connection]:
+        """Test the connection to each engine of the profile, and say which setting a failure is about."""
+        from leftfold.run.connections import Addresses, connections
+
+        addresses = Addresses(self.kafka, self.registry, self.online, self.checkpoints, self.lake)
+        return connections(self.catalog, self.profile, addresses)
+
     def why(
         self, view: str, /, *, at: datetime | None = None, watch: Callable[[int, int], None] | None = None, **key: Any
     ) -> Why:
@@ -1018,6 +1074,7 @@ class App:
 
     @cached_property
     def reader(self) -> Reader:
+        """The reader of the online store, which follows what other processes do there."""
         from leftfold.store.reader import Reader
 
         return Reader(self.online.address, self.profile.namespace)
@@ -1082,13 +1139,9 @@ class App:
 
 
 def _need_spark() -> None:
-    if importlib.util.find_spec("pyspark") is None:
-        raise RunError(
-            "spark-missing",
-            "PySpark is not installed here",
-            why="declaring, sending and reading work without it; running a view does not",
-            fix="install it: pip install 'leftfold[spark]'",
-        )
+    from leftfold.run.choice import need_spark
+
+    need_spark()
 
 
 def _moment(at: datetime | None) -> int | None:

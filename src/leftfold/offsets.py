@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 Offsets = dict[str, dict[int, int]]  # by topic and partition
+# A slot is one number for a partition of one of several topics: the topic's place in the list times this, plus the
+# partition.
+SLOTS_PER_TOPIC = 1 << 20
 
 
 def later(some: Offsets, others: Offsets) -> Offsets:

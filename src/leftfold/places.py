@@ -9,10 +9,11 @@ are listed by name, and any other is refused.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
-from leftfold.errors import ProjectError
+from leftfold.errors import ProjectError, RunError
 
 # File systems with rename: a local disk or a shared file system (NFS, EFS, a ReadWriteMany volume), and HDFS.
 _RENAMING = ("file", "hdfs")
@@ -25,6 +26,30 @@ def scheme_of(location: str, conf: Mapping[str, Any]) -> str:
     """The scheme of the file system that Spark will use for a location. `conf` holds Spark's settings."""
     default = urlparse(str(conf.get("spark.hadoop.fs.defaultFS", ""))).scheme
     return (urlparse(location).scheme or default or "file").lower()
+
+
+def local_path(location: str, conf: Mapping[str, Any]) -> Path | None:
+    """The path of a location on a local disk; None if it is on another file system. `conf` holds Spark's settings."""
+    place = urlparse(location)
+    return Path(place.path if place.scheme else location).absolute() if scheme_of(location, conf) == "file" else None
+
+
+def directory_taken(directory: str, *, what: str) -> RunError:
+    return RunError(
+        "directory-taken",
+        f"{directory} exists already",
+        why=f"{what} is written once, into a directory of its own",
+        fix="choose another directory, or delete that one first",
+    )
+
+
+def table_unreadable(location: str, *, why: str) -> RunError:
+    return RunError(
+        "table-unreadable",
+        f"{location} cannot be compared with",
+        why=why,
+        fix="name a directory of Parquet files or a Delta table; --key OURS=THEIRS says how its keys are called",
+    )
 
 
 def check_checkpoints(location: str, scheme: str) -> None:

@@ -140,6 +140,11 @@ class Profile(_Strict):
     lake: str | None = None  # a directory of Delta tables; by default under the project's .leftfold
     metrics: Listening | None = None  # where `run` serves Prometheus metrics of its views; not served by default
 
+    @property
+    def is_local(self) -> bool:
+        """True for the profile of one's own machine: nobody else reads there."""
+        return self.name == "local"
+
     def topic_name(self, declared: str, *, external: bool = False) -> str:
         """The topic's name in the cluster. An external topic keeps the name that its owner gave it."""
         return f"{self.namespace}.{declared}" if self.namespace and not external else declared

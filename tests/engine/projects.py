@@ -8,13 +8,16 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import leftfold
 from leftfold.local.endpoints import Endpoints
+from leftfold.store.client import connect
+from leftfold.store.layout import Build, Names, manifest
 
 LEFTFOLD = str(Path(sys.executable).with_name("leftfold"))
 
@@ -46,20 +49,31 @@ class AccountActivity(lf.Features, of=payments, by=Payment.account):
 """
 
 
-def make(root: Path, endpoints: Endpoints, namespace: str, streams: str = PAYMENTS) -> leftfold.App:
+def make(
+    root: Path, endpoints: Endpoints, namespace: str, streams: str = PAYMENTS, *, profile: str = "local"
+) -> leftfold.App:
     """Make a project whose profile names the cluster's engines, as a profile for production would."""
     root.mkdir(parents=True, exist_ok=True)
     (root / "streams.py").write_text(streams)
     (root / "leftfold.toml").write_text('[project]\nname = "engine"\ndeclarations = ["streams.py"]\n')
-    name_engines(root, endpoints, namespace)
-    return leftfold.open(root)
+    name_engines(root, endpoints, namespace, profile=profile)
+    return leftfold.open(root, profile=profile)
 
 
-def name_engines(root: Path, endpoints: Endpoints, namespace: str) -> None:
-    """Append a profile "local" with these engines to the project's leftfold.toml."""
+def put_build(app: leftfold.App, view: str, role: Literal["active", "staged"]) -> None:
+    """Put a build of the view, as it is declared, into the store. It has no rows: only its definition counts."""
+    definition: Any = app.catalog.view(view).definition
+    names, store = Names(app.profile.namespace, view), connect(app.online.address)
+    build = Build(definition, uuid.uuid4().hex)
+    store.set(names.manifest(build.id), manifest(build))
+    store.set(getattr(names, role), build.id)
+
+
+def name_engines(root: Path, endpoints: Endpoints, namespace: str, *, profile: str = "local") -> None:
+    """Append a profile with these engines to the project's leftfold.toml."""
     with (root / "leftfold.toml").open("a") as toml:
         toml.write(
-            f'\n[profile.local]\nnamespace = "{namespace}"\n'
+            f'\n[profile.{profile}]\nnamespace = "{namespace}"\n'
             f'kafka = {{ bootstrap = "{endpoints.bootstrap}" }}\n'
             f'registry = {{ url = "{endpoints.registry_url}" }}\n'
             f'online = {{ url = "{endpoints.redis_url}" }}\n'

@@ -24,8 +24,9 @@ from leftfold.fold.definition import Definition
 from leftfold.fold.derived import Arithmetic, Constant, Node, Value
 from leftfold.fold.expressions import to_micros
 from leftfold.fold.values import Kind
+from leftfold.offsets import SLOTS_PER_TOPIC
 from leftfold.spark.catalyst import formula
-from leftfold.spark.source import HASHES, SLOTS_PER_TOPIC
+from leftfold.spark.source import HASHES
 from leftfold.spark.training.offline import features_at
 from leftfold.spark.views.tiles import accepted, pack, tiles
 from tests.unit.fold import oracle

@@ -88,7 +88,8 @@ class Tools:
     def members(self, group: str, topic: str, number: int, protocol: str = "classic") -> Iterator[list[Consumer]]:
         """So many readers, as soon as as many as can have a partition."""
         readers: list[Consumer] = []
-        partitions = len(self.admin.list_topics(topic, timeout=120).topics[topic].partitions)
+        # A broker that has not heard of a new topic says that it has no partitions, and 0 readers would be awaited.
+        expected = min(number, Admin(Kafka(bootstrap=self.bootstrap)).partitions_of(topic))
         joined = float("-inf")
         if protocol == "consumer":
             self._beat_slowly(group)
@@ -106,10 +107,10 @@ class Tools:
                     reader.subscribe([topic])
             for reader in readers:
                 reader.poll(0.1)
-            return sum(bool(reader.assignment()) for reader in readers) == min(number, partitions)
+            return sum(bool(reader.assignment()) for reader in readers) == expected
 
         try:
-            projects.await_true(settled, timeout=380, what="an assignment")
+            projects.await_true(settled, timeout=380, what=f"{expected} of {number} readers to have partitions")
             yield readers
         finally:
             for reader in readers:

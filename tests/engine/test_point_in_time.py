@@ -22,12 +22,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import leftfold as lf
+from leftfold.fold.known import AppliedBatch, AsOf
 from leftfold.settings import Spark
 from leftfold.spark.session import build_session
 from leftfold.spark.source import HASHES
 from leftfold.spark.training import as_of
-from leftfold.spark.training.as_of import AsOf, features_as_of, known_by_event, known_by_log
-from leftfold.spark.training.served import AppliedBatch, known_by_store, with_batches, with_upto
+from leftfold.spark.training.as_of import features_as_of, known_by_event, known_by_log
+from leftfold.spark.training.served import known_by_store, with_batches, with_upto
 from leftfold.spark.views.tiles import accepted
 from tests.engine import made_history
 from tests.engine.made_history import HOUR, LATENESS, MODES, WINDOWS, Asked, History

@@ -29,6 +29,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 import leftfold
 from leftfold.errors import LeftfoldError
 from leftfold.kafka import copy
+from leftfold.run.choice import Engine
 from tests.engine import oracle, projects
 from tests.engine.conftest import Cluster
 from tests.engine.driving import run_until_caught_up
@@ -147,11 +148,15 @@ def truth_of(app: leftfold.App) -> dict[tuple[int, int], tuple[str, datetime, di
 FIELDS = ("id", "account", "amount", "points", "note", "at")
 
 
-def test_files_hold_what_the_log_holds(app: leftfold.App, spark: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["arrow", "spark"])
+def test_files_hold_what_the_log_holds(app: leftfold.App, spark: Any, tmp_path: Path, engine: Engine) -> None:
     replay = app.replay("payments")
     truth = truth_of(app)
-    parquet = replay.write(str(tmp_path / "parquet"), session=spark)
-    jsonl = replay.write(str(tmp_path / "jsonl"), "jsonl", session=spark)
+    parquet = replay.write(str(tmp_path / "parquet"), engine=engine)
+    jsonl = replay.write(str(tmp_path / "jsonl"), "jsonl", engine=engine)
+    engines: tuple[Engine, ...] = ("arrow", "spark")
+    for other in engines:
+        assert app.replay("payments").again(parquet, engine=other).digest == parquet.digest
     assert parquet.digest == jsonl.digest
     assert parquet.records == len(truth)
     assert parquet.outcomes == Counter(outcome for outcome, _, _ in truth.values())
@@ -182,7 +187,7 @@ def test_files_hold_what_the_log_holds(app: leftfold.App, spark: Any, tmp_path: 
     frame = app.replay("payments").frame(spark)  # which learns by itself
     assert frame.where("_outcome = 'rejected'").count() == 40
     with pytest.raises(LeftfoldError, match="exists already"):
-        replay.write(str(tmp_path / "parquet"), session=spark)
+        replay.write(str(tmp_path / "parquet"), engine=engine)
 
 
 def test_a_moment_finds_offsets_and_ends_are_frozen(app: leftfold.App, spark: Any, tmp_path: Path) -> None:
@@ -212,7 +217,10 @@ def test_every_replay_of_a_range_is_the_same(app: leftfold.App, spark: Any, tmp_
     command = [projects.LEFTFOLD, "replay", "payments", "--to", end.isoformat(), "--json"]
     out = tmp_path / "out"
     killed = subprocess.Popen(
-        [*command, "--out", str(out)], cwd=app.root, stdout=subprocess.DEVNULL, start_new_session=True
+        [*command, "--out", str(out), "--engine", "spark"],
+        cwd=app.root,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
     )
     projects.await_true(
         lambda: bool(list(tmp_path.glob("out.unfinished-*"))) or killed.poll() is not None,

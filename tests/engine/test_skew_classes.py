@@ -11,10 +11,11 @@ from typing import Any
 from pyspark.sql import functions as F
 
 import leftfold as lf
+from leftfold.fold.known import AppliedBatch, Unknown
 from leftfold.fold.vector import Part
 from leftfold.spark.quality.skew import BuildPast, Predicted, ViewOfVector, compared
 from leftfold.spark.training.assemble import ViewPast
-from leftfold.spark.training.served import AppliedBatch, Unknown, with_batches
+from leftfold.spark.training.served import with_batches
 
 SECOND = 1_000_000
 T0 = 1_790_000_000 * SECOND  # a whole number of steps

@@ -12,13 +12,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import leftfold as lf
+from leftfold.declare.acceptance import OUTCOMES
 from leftfold.fold.definition import Definition
 from leftfold.fold.sketches import estimate
 from leftfold.spark.cutover import FrozenHistory
 from leftfold.spark.source import HASHES
 from leftfold.spark.views.batch_tiles import stacked
 from leftfold.spark.views.tiles import TilesJob, hashed
-from leftfold.store.layout import OUTCOMES
 from tests.engine.sales import Sale, over, sales
 
 SEED = int(os.environ.get("LEFTFOLD_SEED", str(random.SystemRandom().randrange(10**6))))

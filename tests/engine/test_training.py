@@ -18,6 +18,7 @@ from click.testing import CliRunner
 import leftfold
 from leftfold.cli.main import cli
 from leftfold.errors import LeftfoldError
+from leftfold.run.choice import Engine
 from leftfold.training.sets import TrainingSet
 from tests.engine import projects
 from tests.engine.conftest import Cluster
@@ -195,6 +196,21 @@ def test_what_was_not_yet_logged_does_not_leak(shop: Shop) -> None:
     assert report.differ["event", "log"]["ever"] > 10
     assert report.differ["log", "served"]["ever"] == 0  # the views had caught up before the newest label
     assert report.differ["event", "log"]["category"] == 0  # a table has no event time
+
+
+@pytest.mark.parametrize("as_of", ["event", "log", "served"])
+def test_arrow_and_spark_make_the_same(shop: Shop, tmp_path: Path, as_of: Any) -> None:
+    sets: dict[str, Any] = {}
+    engines: tuple[Engine, Engine] = ("arrow", "spark")
+    for engine in engines:
+        with made(shop, labels(shop), as_of=as_of, engine=engine) as train:
+            assert train.choice.engine == engine
+            manifest = train.write(str(tmp_path / engine))
+            sets[engine] = manifest, train.report(), train.digest()
+        for other in engines:
+            with shop.app.training_set_again(tmp_path / engine, engine=other) as again:
+                assert again.digest() == again.expected == sets[engine][2]
+    assert sets["arrow"] == sets["spark"]
 
 
 @pytest.mark.history

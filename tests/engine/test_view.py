@@ -20,6 +20,8 @@ from confluent_kafka import Producer
 import leftfold
 from leftfold.errors import LeftfoldError, StoreError
 from leftfold.spark.checkpoint import set_aside
+from leftfold.store.client import connect
+from leftfold.store.layout import Names
 from tests.engine import oracle, projects
 from tests.engine.conftest import Cluster
 from tests.engine.driving import run_until_caught_up
@@ -275,13 +277,15 @@ def test_any_field_name_any_kind_and_rules(cluster: Cluster, tmp_path: Path, spa
     assert app.get("by_entity", entity=-7).values["n"] == 1
 
 
+CHANGED = projects.PAYMENTS.replace(
+    'payments_1h = lf.count("1h")', 'payments_1h = lf.count("1h")\n    all_24h = lf.count("24h")'
+)
+
+
 def test_changed_definition_builds_beside_and_takes_over(app: leftfold.App, cluster: Cluster, spark: Any) -> None:
     send(app, [payment(n, "a1") for n in range(50)])
     (first,) = run_until_caught_up(app, spark)
-    text = projects.PAYMENTS.replace(
-        'payments_1h = lf.count("1h")', 'payments_1h = lf.count("1h")\n    all_24h = lf.count("24h")'
-    )
-    changed = projects.make(app.root, cluster.endpoints, app.profile.namespace, text)
+    changed = projects.make(app.root, cluster.endpoints, app.profile.namespace, CHANGED)
     with pytest.raises(StoreError) as refused:
         changed.get(changed.catalog.view("account_activity").declared, account="a1")
     assert refused.value.code == "feature-not-built"
@@ -289,6 +293,49 @@ def test_changed_definition_builds_beside_and_takes_over(app: leftfold.App, clus
     assert first.build != second.build
     # A process that knows only the old build follows the new one.
     assert app.get("account_activity", account="a1").all_24h == 50
+
+
+@pytest.mark.parametrize("forgotten", [False, True], ids=["", "dies before it is staged"])
+def test_outside_the_local_profile_a_changed_definition_waits_for_promote(
+    cluster: Cluster, tmp_path: Path, spark: Any, forgotten: bool
+) -> None:
+    view, namespace = "account_activity", f"v{uuid.uuid4().hex[:8]}"
+    app = projects.make(tmp_path, cluster.endpoints, namespace, profile="prod")
+    projects.apply(app)
+    send(app, [payment(n, "a1") for n in range(50)])
+    (first,) = run_until_caught_up(app, spark)
+    changed = projects.make(tmp_path, cluster.endpoints, namespace, CHANGED, profile="prod")
+    (second,) = run_until_caught_up(changed, spark)
+    assert second.error is None
+    assert second.note is not None
+    assert second.note.endswith(
+        f"readers follow {first.build}, which is not updated meanwhile, until leftfold promote {view}"
+    )
+    if forgotten:  # as if the process had died after the checkpoint's first line, before it staged the build
+        names, store = Names(namespace, view), connect(app.online.address)
+        store.delete(names.staged, names.held)
+    send(app, [payment(n, "a1") for n in range(50, 60)])
+    (again,) = run_until_caught_up(changed, spark)
+    standing = changed.standings.of(view)
+    assert (standing.followed, standing.staged) == (first.build, second.build)
+    assert again.build == second.build
+    assert app.get(view, account="a1").payments_1h == 50
+    changed.promote(view)
+    assert changed.get(view, account="a1").all_24h == 60
+    (last,) = run_until_caught_up(changed, spark)  # a run of what is followed keeps it
+    assert changed.standings.of(view).followed == last.build == second.build
+
+
+def test_a_changed_definition_takes_over_where_that_is_asked_for(cluster: Cluster, tmp_path: Path, spark: Any) -> None:
+    namespace = f"v{uuid.uuid4().hex[:8]}"
+    app = projects.make(tmp_path, cluster.endpoints, namespace, profile="prod")
+    projects.apply(app)
+    send(app, [payment(n, "a1") for n in range(5)])
+    run_until_caught_up(app, spark)
+    changed = projects.make(tmp_path, cluster.endpoints, namespace, CHANGED, profile="prod")
+    for progress in changed.supervisor(until_caught_up=True, take_over=True).run(lambda _: None, session=spark):
+        assert progress.error is None, progress.error
+    assert changed.get("account_activity", account="a1").all_24h == 5
 
 
 def test_fresh_is_a_new_build(app: leftfold.App, spark: Any) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import leftfold
+from leftfold.settings import Profile
 from tests.golden.causes import EVENT, HEAD, TOPIC, VIEW, Cause, project, stand_in
 from tests.golden.causes_scorers import INPUT, RANKER, SCORE, SCORES
 
@@ -96,12 +97,14 @@ def against(**options: Any) -> Cause:
 
 
 def profile(document: dict[str, Any]) -> Cause:
-    def cause(_: Path) -> None:
+    def cause(tmp: Path) -> None:
         from leftfold.quality.drift import profile_of_set
+        from leftfold.training.manifest import FILE
 
-        text = json.dumps({"version": 1, **document})
-        with mock.patch("leftfold.spark.training.assemble.read_text", return_value=text):
-            profile_of_set("sets/march", stand_in())
+        with chdir(tmp):
+            Path("sets/march").mkdir(parents=True)
+            Path("sets/march", FILE).write_text(json.dumps({"version": 1, **document}))
+            profile_of_set("sets/march", stand_in(profile=Profile(name="local")))
 
     return cause
 

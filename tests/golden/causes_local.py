@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
-from leftfold import jars
+from leftfold import class_archive, jars
 from leftfold.local import cluster, endpoints, exclusive, java, postgres_server, redis_server
 from leftfold.local.endpoints import Endpoints, Ports
 
@@ -118,6 +118,13 @@ def jar_checksum(tmp: Path) -> None:
         jars.ensure("kafka")
 
 
+def class_archive_failed(tmp: Path) -> None:
+    with machine(tmp, java=JAVA_17):
+        (tmp / "release").write_text("17.0.15")
+        (tmp / "jars").mkdir()
+        class_archive.ensure(tmp / "cache", tmp / "jars", lambda _: None)
+
+
 def broker_failed(tmp: Path) -> None:
     said = "2026-01-01 ERROR Exiting Kafka due to fatal exception: No space left on device (Kafka)"
     _up(tmp, broker=f"echo '{said}'; echo '    at kafka.Kafka.main(Kafka.scala)'; exit 1")
@@ -190,6 +197,7 @@ CAUSES: dict[str, Callable[[Path], None]] = {
     "postgres-missing": postgres_missing,
     "postgres-failed": postgres_failed,
     "mvn-missing": mvn_missing,
+    "class-archive-failed": class_archive_failed,
     "jar-download-failed": jar_download_failed,
     "jar-checksum": jar_checksum,
     "broker-failed": broker_failed,

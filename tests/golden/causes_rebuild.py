@@ -119,7 +119,7 @@ def compared(*, view: str = "user_activity", streams: str = VIEW, **builds: Any)
         if view == "item":
             found.manifest = lambda *_: _manifest(tmp, streams)
         declared = deployed.catalog.view(view)
-        Comparing(deployed, found, declared, CompareOptions(None, None, {}, 0.0, 5)).run(stand_in())
+        Comparing(deployed, found, declared, CompareOptions(None, None, {}, 0.0, 5)).choice()
 
     return cause
 

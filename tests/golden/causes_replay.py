@@ -16,6 +16,7 @@ from leftfold.offsets import Range, Ranges
 from leftfold.replay.copy import check, copying
 from leftfold.replay.manifest import Manifest, not_a_replay
 from leftfold.replay.replay import Replay, out_exists
+from leftfold.run.deployment import TopicPlace
 from leftfold.settings import Kafka, Profile
 from tests.golden.causes import DEAD, EVENT, HEAD, NOTHING, TOPIC, Cause, project, stand_in
 
@@ -101,7 +102,11 @@ MANIFEST = Manifest(
 
 def replay(tmp: Path, topic_id: str = "hYdTq0") -> Replay:
     clicks = project(tmp, HEAD + EVENT + TOPIC).catalog.topic("clicks")
-    return Replay(clicks, topic_id, MANIFEST.ranges, NOTHING, stand_in(schema=lambda _: None), NOTHING)
+    place = TopicPlace(clicks, "clicks", 2, {})
+    deployed = stand_in(engines=stand_in(registry=stand_in(schema=lambda _: None)))
+    made = Replay(clicks, topic_id, MANIFEST.ranges, place, deployed)
+    made.source = NOTHING
+    return made
 
 
 def recreated(tmp: Path) -> None:

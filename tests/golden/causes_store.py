@@ -183,7 +183,9 @@ def supervisor(tmp: Path, *, topics: dict[str, int], streams: str = VIEW) -> Any
     from leftfold.run.supervisor import RunOptions, Supervisor
 
     deployed = deployment(tmp, topics=topics, streams=streams)
-    return Supervisor(deployed, RunOptions(list(deployed.catalog.views), until_caught_up=True, fresh=frozenset()))
+    return Supervisor(
+        deployed, RunOptions(list(deployed.catalog.views), until_caught_up=True, fresh=frozenset(), take_over=True)
+    )
 
 
 def spark_missing(tmp: Path) -> None:

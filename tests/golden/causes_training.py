@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pyarrow as pa
+
+from leftfold.arrow.types import MOMENT
 from leftfold.settings import Profile
 from tests.golden.causes import EVENT, HEAD, TOPIC, VIEW, Cause, project, stand_in
 
@@ -14,30 +19,21 @@ FREE = '\n\n@lf.view(clicks, by="item_id", latest="at")\ndef trending(clicks):\n
 VECTOR = '\n\nclass RankerInput(lf.Vector):\n    n = trending.column("n", int)\n'
 
 
-def _frame(**kinds: Any) -> Any:
-    """A DataFrame as far as its columns go."""
-    fields = {f"l{i}": stand_in(dataType=kind) for i, kind in enumerate(kinds.values())}
-    plain = stand_in(schema=fields)
-    return stand_in(sparkSession=None, columns=list(kinds), schema=stand_in(fields=[]), toDF=lambda *_: plain)
-
-
-def labels(time: str = "ts", made: tuple[str, ...] = (), **kinds: str) -> Cause:
+def labels(time: str = "ts", made: tuple[str, ...] = (), **kinds: pa.DataType) -> Cause:
     def cause(_: Path) -> None:
-        from pyspark.sql import types
+        from leftfold.arrow.labels import labels_of
 
-        from leftfold.spark.training.labels import labels_of
-
-        found = {name: getattr(types, kind)() for name, kind in kinds.items()}
-        labels_of(_frame(**found), stand_in(), time=time, keys={}, made=made)
+        columns = {name: pa.array([], kind) for name, kind in kinds.items()}
+        labels_of(pa.table(columns), time=time, keys={}, made=made, only=())
 
     return cause
 
 
 def given(what: Any) -> Cause:
     def cause(_: Path) -> None:
-        from leftfold.spark.training.labels import labels_of
+        from leftfold.arrow.labels import labels_of
 
-        labels_of(what, stand_in(), time="ts", keys={})
+        labels_of(what, time="ts", keys={}, made=(), only=())
 
     return cause
 
@@ -56,7 +52,8 @@ def labels_unreadable(_: Path) -> None:
 
 
 def asked(tmp: Path, streams: str = ALL, **options: Any) -> Any:
-    from leftfold.training.sets import TrainingOptions, TrainingSet, vector_of
+    from leftfold.training.options import TrainingOptions, vector_of
+    from leftfold.training.sets import TrainingSet
 
     app = project(tmp, streams)
     engines = stand_in(online=stand_in(address="redis://127.0.0.1:1"), kafka=None)
@@ -70,7 +67,8 @@ def asked(tmp: Path, streams: str = ALL, **options: Any) -> Any:
         receipts=None,
         session=lambda _: stand_in(),
     )
-    return TrainingSet(None, vector, TrainingOptions("ts", **options), deployed)
+    engine = options.pop("engine", None)
+    return TrainingSet(None, vector, TrainingOptions("ts", **options), deployed, engine=engine)
 
 
 def option(**options: Any) -> Cause:
@@ -82,56 +80,68 @@ def option(**options: Any) -> Cause:
 
 def a_vector(of: Any) -> Cause:
     def cause(tmp: Path) -> None:
-        from leftfold.training.sets import vector_of
+        from leftfold.training.options import vector_of
 
         vector_of(of, project(tmp, ALL + FREE).catalog)
 
     return cause
 
 
+def served(tmp: Path) -> Any:
+    from leftfold.training.served import ServedBuilds
+
+    views = {"user_activity": project(tmp, ALL).catalog.view("user_activity")}
+    return ServedBuilds(stand_in(receipts=None, lake="lake"), views, {}, stand_in(), None)
+
+
 def nothing_served(tmp: Path) -> None:
-    made = asked(tmp, as_of="served")
+    made = served(tmp)
     made.__dict__["_builds"] = {}
-    _ = made._served
+    made.served(needed=True)
 
 
 def no_receipts(tmp: Path) -> None:
-    from leftfold.training import sets as training
+    from leftfold.training import served as training
 
-    made = asked(tmp, as_of="served")
+    made = served(tmp)
     made.__dict__["_builds"] = {"user_activity": ("0123456789ab-01234567", None)}
     with mock.patch.object(training, "ReceiptStore", return_value=stand_in(every=list)):
-        _ = made._served
+        made.served(needed=True)
 
 
 def served_not_known(tmp: Path) -> None:
-    from leftfold.spark.training.served import Unknown
-    from leftfold.training.sets import check_known
+    from leftfold.fold.known import Unknown
+    from leftfold.training.served import check_known
 
     declared = project(tmp, ALL).catalog.view("user_activity")
     check_known(declared, "0123456789ab-01234567", [Unknown(0, 1_767_614_400_000_000, 0, 86_400)], 41)
 
 
 def view_without_history(tmp: Path) -> None:
-    made = asked(tmp, ALL + FREE + VECTOR, vector="ranker_input")
-    made.__dict__["_builds"] = {"trending": ("0123456789ab-01234567", None)}
-    made._pasts({})
+    asked(tmp, ALL + FREE + VECTOR, vector="ranker_input")._by_spark._pasts({})
 
 
 def directory_taken(tmp: Path) -> None:
-    from leftfold.spark.training import assemble
+    with chdir(tmp):
+        Path("sets/monday").mkdir(parents=True)
+        asked(tmp)._arrow_set.write("sets/monday", stand_in())
 
-    with mock.patch.object(assemble, "exists", return_value=True):
-        asked(tmp).write("sets/monday")
+
+def needs_spark(tmp: Path) -> None:
+    _ = asked(tmp, ALL + FREE + VECTOR, vector="ranker_input", engine="arrow").choice
 
 
 def again(manifest: dict[str, Any] | None) -> Cause:
     def cause(tmp: Path) -> None:
-        from leftfold.training import sets as training
+        from leftfold.training.manifest import FILE
+        from leftfold.training.sets import again
 
-        known = stand_in(session=lambda _: None, catalog=project(tmp, ALL).catalog)
-        with mock.patch.object(training, "read_manifest", return_value=manifest):
-            training.again("sets/monday", known)
+        known = stand_in(profile=Profile(name="local"), catalog=project(tmp, ALL).catalog)
+        with chdir(tmp):
+            if manifest is not None:
+                Path("sets/monday").mkdir(parents=True)
+                Path("sets/monday", FILE).write_text(json.dumps(manifest))
+            again("sets/monday", known)
 
     return cause
 
@@ -141,27 +151,34 @@ def differs(_: Path) -> None:
 
     from leftfold.cli.training_verb import _again
 
-    made = stand_in(digest=lambda: "41-b19c6e0b2d6f9a11", expected="41-0a3b51f5c27d8e46")
-    _again(stand_in(training_set_again=lambda _: nullcontext(made)), "sets/monday", as_json=True)
+    made = stand_in(choice=None, digest=lambda: "41-b19c6e0b2d6f9a11", expected="41-0a3b51f5c27d8e46")
+    _again(
+        stand_in(training_set_again=lambda _, engine: nullcontext(made)),
+        "sets/monday",
+        None,
+        explain=False,
+        as_json=True,
+    )
 
 
 def frozen(**what: Any) -> Cause:
     def cause(_: Path) -> None:
-        from leftfold.training.topics import FrozenPosition, PastReader
+        from leftfold.training.position import FrozenPosition, gone_from_log, refuse_another, schemas_of
 
         registry = stand_in(schema=lambda _: None)
         admin = stand_in(
             start_offsets=lambda topic, partitions: {0: 150, 1: 0},
             topic_ids=lambda names: {"clicks": what.get("id", "yXo1pGmJQyK3xkqfXSjWvA")},
         )
-        past = PastReader(stand_in(engines=stand_in(registry=registry, admin=admin)), stand_in())
+        deployed = stand_in(engines=stand_in(registry=registry, admin=admin))
         position = FrozenPosition(
             "clicks", "yXo1pGmJQyK3xkqfXSjWvA", {0: 120, 1: 0}, {0: 900, 1: 700}, 0, what.get("schemas", ()), ()
         )
-        source = stand_in(writer_schemas={}, archives=(), partitions=(2,))
-        if position.schemas:
-            past._as_before(source, position)
-        past._refuse_gone(source, position)
+        schemas_of(deployed, position, {})
+        refuse_another(deployed, position)
+        gone = gone_from_log(deployed, position, 2)
+        assert gone is not None
+        raise gone
 
     return cause
 
@@ -179,10 +196,10 @@ def unreadable(_: Path) -> None:
 
 
 CAUSES: dict[str, Cause] = {
-    "label-column-missing": labels(user_id="StringType", at="TimestampType"),
-    "label-column-kind": labels(user_id="StringType", ts="DoubleType"),
-    "label-column-taken": labels(made=("clicks_1h",), ts="TimestampType", clicks_1h="LongType"),
-    "naive-datetime/labels": labels(ts="TimestampNTZType"),
+    "label-column-missing": labels(user_id=pa.string(), at=MOMENT),
+    "label-column-kind": labels(user_id=pa.string(), ts=pa.float64()),
+    "label-column-taken": labels(made=("clicks_1h",), ts=MOMENT, clicks_1h=pa.int64()),
+    "naive-datetime/labels": labels(ts=pa.timestamp("us")),
     "labels-format": given("labels.xlsx"),
     "labels-kind": given(42),
     "labels-unreadable": labels_unreadable,
@@ -196,6 +213,7 @@ CAUSES: dict[str, Cause] = {
     "served-not-known": served_not_known,
     "view-without-history": view_without_history,
     "directory-taken": directory_taken,
+    "needs-spark": needs_spark,
     "no-training-set": again(None),
     "no-training-set/version": again({"version": 7}),
     "definition-changed": again(

@@ -2,22 +2,26 @@
 
 A code that is raised in several places, in other words, has other causes beside its first: "no-features/vector".
 
-`LEFTFOLD_GOLDEN=write pytest tests/golden` writes errors.txt and docs/reference/errors.md anew; read the diff.
+`LEFTFOLD_GOLDEN=write pytest tests/golden` writes errors.txt, docs/reference/errors.md and the file that
+`leftfold explain` reads; read the diff.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import re
 import tempfile
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 
 from leftfold import errors
+from leftfold.cli import explained
 from leftfold.cli.main import cli
 from leftfold.errors import LeftfoldError
 from tests.golden.codes import PACKAGE, UnreadableError, error_classes, scan, unmatched
@@ -27,6 +31,7 @@ CAUSES = {name: cause for file in FILES for name, cause in file.items()}
 CODES = {name.partition("/")[0] for name in CAUSES}
 TEXTS = Path(__file__).with_name("errors.txt")
 DOCS = PACKAGE.parents[1] / "docs" / "reference" / "errors.md"
+HAZARDS = DOCS.with_name("hazards.md")
 WRITE = os.environ.get("LEFTFOLD_GOLDEN") == "write"
 
 # In the order in which a person meets them; the heading says what was being done.
@@ -197,6 +202,38 @@ def test_docs(raised: dict[str, Exception]) -> None:
 
 def test_docs_list_exactly_these_codes() -> None:
     assert sorted(re.findall(r"^\| `([a-z-]+)` \|", DOCS.read_text(), flags=re.MULTILINE)) == sorted(CODES)
+
+
+def test_explained(raised: dict[str, Exception]) -> None:
+    """What `leftfold explain` prints is what the references say."""
+    content = {"errors": _explained(known(raised)), "hazards": _hazards()}
+    text = json.dumps(content, ensure_ascii=False, indent=1) + "\n"
+    if WRITE:
+        explained.DATA.write_text(text, encoding="utf-8")
+    assert text == explained.DATA.read_text(encoding="utf-8")
+
+
+def _explained(found: dict[str, LeftfoldError]) -> dict[str, Any]:
+    """Each code with its messages, its first cause before the others, in the order of the reference."""
+    codes: dict[str, Any] = {}
+    for kind, heading in KINDS.items():
+        for name, error in sorted(found.items()):
+            if isinstance(error, kind):
+                entry = codes.setdefault(
+                    name.partition("/")[0],
+                    {"kind": kind.__name__, "met": heading, "retriable": error.retriable, "examples": []},
+                )
+                example = {part: getattr(error, part) for part in ("what", "why", "state", "fix")}
+                if example not in entry["examples"]:
+                    entry["examples"].append(example)
+    return codes
+
+
+def _hazards() -> dict[str, str]:
+    """Each code with its section, without links: a terminal has no other pages."""
+    _, *parts = re.split(r"^## ", HAZARDS.read_text(), flags=re.MULTILINE)
+    sections = (part.partition("\n") for part in parts)
+    return {code: re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text.strip()) for code, _, text in sections}
 
 
 def _document(found: dict[str, LeftfoldError]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tomllib
 from importlib import metadata
 from pathlib import Path
@@ -32,6 +34,16 @@ def test_a_server_needs_no_spark() -> None:
     packages = installed_by("serve")
     assert {"starlette", "uvicorn", "confluent-kafka", "redis"} <= packages
     assert not packages & {"pyspark", "py4j", "pandas", "pyarrow"}
+
+
+def test_a_small_training_set_needs_no_spark() -> None:
+    packages = installed_by("arrow")
+    assert {"pyarrow", "xxhash", "confluent-kafka"} <= packages
+    assert not packages & {"pyspark", "py4j", "pandas"}
+    modules = "import leftfold, leftfold.training.sets, leftfold.training.by_arrow, sys; "
+    told = "print([name for name in ('pyspark', 'py4j', 'pandas', 'mlflow') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", modules + told], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 def test_the_walk_would_find_it() -> None:

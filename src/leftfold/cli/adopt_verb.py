@@ -23,12 +23,15 @@ _FROM = {
 @click.command()
 @click.argument("topic")
 @click.option(
-    "--out", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write a new file instead of stdout."
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="New file for the declaration, instead of stdout.",
 )
 @profile_option
 @json_option
 def adopt(topic: str, out: Path | None, profile: str | None, as_json: bool) -> None:
-    """Write a declaration of a topic that exists: from its schema or its records, and its settings.
+    """Write the declaration of an existing topic. It comes from its schema or its records, and from its settings.
 
     TOPIC is its name in the cluster. Nothing in the cluster is changed.
     """

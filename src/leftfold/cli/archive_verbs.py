@@ -21,7 +21,7 @@ _DAYS = 10  # people look at the newest; --json shows all
 
 @click.group()
 def archive() -> None:
-    """Records that the lake keeps beside the log: see what is there, import a past, let a gap stand."""
+    """Show and fill what the lake keeps beside the log."""
 
 
 @archive.command()
@@ -29,7 +29,7 @@ def archive() -> None:
 @profile_option
 @json_option
 def show(topic: str | None, profile: str | None, as_json: bool) -> None:
-    """Show what is archived of TOPIC, or of all topics: offsets, dates, files, and where the log continues."""
+    """Show what is archived: offsets, dates, files. Of TOPIC, or of all topics; and where the log continues."""
     import leftfold
 
     with leftfold.open(profile=profile).archive() as archives:
@@ -66,12 +66,14 @@ def _tell(one: Archive) -> None:
 
 @archive.command("import")
 @click.argument("table")
-@click.option("--topic", required=True, help="Whose past it is. The topic has archive=True.")
+@click.option("--topic", required=True, metavar="TOPIC", help="Topic whose past it is. It has archive=True.")
 @click.option(
-    "--map", "columns", type=Pair("FIELD=COLUMN"), multiple=True, help="Where a field is. [default: its own name]"
+    "--map", "columns", type=Pair("FIELD=COLUMN"), multiple=True, help="Column of a field. [default: its own name]"
 )
-@click.option("--time", required=True, metavar="COLUMN", help="When the log would have got the record.")
-@click.option("--until", type=Moment(), help="Leave out rows from then on.")
+@click.option(
+    "--time", required=True, metavar="COLUMN", help="Column of the log time: when the log would have got the record."
+)
+@click.option("--until", type=Moment(), help="End of the import: rows from this moment on are left out.")
 @profile_option
 @json_option
 def import_(
@@ -83,7 +85,7 @@ def import_(
     profile: str | None,
     as_json: bool,
 ) -> None:
-    """Make TABLE, a Delta table or a directory of Parquet files, the past of a topic's archive."""
+    """Import a table as the past of an archive. TABLE is a Delta table or a directory of Parquet files."""
     import leftfold
 
     before = None if until is None else to_micros(until)
@@ -109,7 +111,7 @@ def import_(
 @profile_option
 @json_option
 def skip(topic: str, spans: tuple[str, ...], profile: str | None, as_json: bool) -> None:
-    """Go on archiving TOPIC after offsets that the log deleted before they were archived, named exactly."""
+    """Go on archiving after offsets that the log lost. The offsets of TOPIC are named exactly."""
     import leftfold
 
     named = dict(_span(text) for text in spans)

@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.table import Table
 
 from leftfold import clock
+from leftfold.cli.fixes import for_profile
 from leftfold.cli.given import Moment
 from leftfold.cli.metrics import metrics_option, serving
 from leftfold.cli.output import VERSION, document, json_option, next_step, people, profile_option, say
@@ -36,7 +37,7 @@ _Rates = dict[str, float]
 
 
 @click.command()
-@click.option("--consumers", help="Only these consumers: a,b. [default: all]")
+@click.option("--consumers", metavar="NAME,NAME", help="Consumers to run. [default: all]")
 @click.option("--until-caught-up", is_flag=True, help="End when all that is in the log now has been handled.")
 @metrics_option
 @profile_option
@@ -44,7 +45,7 @@ _Rates = dict[str, float]
 def consume(
     consumers: str | None, until_caught_up: bool, metrics: str | None, profile: str | None, as_json: bool
 ) -> None:
-    """Run consumers until stopped. SIGTERM and Ctrl-C end it after the calls under way."""
+    """Run consumers and stream scorers until stopped. SIGTERM and Ctrl-C end it after the calls under way."""
     import leftfold
 
     app = leftfold.open(profile=profile)
@@ -61,7 +62,7 @@ def consume(
         for p in ended:
             say(f"{_SYMBOLS[p.shown]} {p.consumer} {p.shown}: {_did(p)}")
             if p.error is not None:
-                say(str(p.error))
+                say(str(for_profile(p.error)))
             elif p.dead:
                 next_step(f"leftfold dead list {p.consumer}")
     if any(p.error is not None for p in ended):
@@ -159,7 +160,7 @@ def _json_lines() -> Callable[[list[ConsumerProgress]], None]:
 
 @click.group()
 def position() -> None:
-    """The position of a consumer in the log: show it, or set it."""
+    """Show or set the position of a consumer in the log."""
 
 
 @position.command("show")
@@ -167,7 +168,7 @@ def position() -> None:
 @profile_option
 @json_option
 def show_position(consumer: str, profile: str | None, as_json: bool) -> None:
-    """Show the position of CONSUMER in each partition, beside the log."""
+    """Show a consumer's position in each partition. Beside it stands the log of CONSUMER's topics."""
     import leftfold
 
     positions = leftfold.open(profile=profile).position(consumer).show()
@@ -187,12 +188,12 @@ def show_position(consumer: str, profile: str | None, as_json: bool) -> None:
 
 @position.command("set")
 @click.argument("consumer")
-@click.option("--to", required=True, metavar="beginning|now|MOMENT|P:OFFSET,…", help="Where it is to go on.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--to", required=True, metavar="beginning|now|MOMENT|P:OFFSET,…", help="New position: where it goes on.")
+@click.option("--yes", is_flag=True, help="Go on without asking.")
 @profile_option
 @json_option
 def set_position(consumer: str, to: str, yes: bool, profile: str | None, as_json: bool) -> None:
-    """Set the position of CONSUMER, which must not run. Shows first what is skipped, and what is handled again."""
+    """Set the position of a consumer. CONSUMER must not run. Shows first what is skipped, and what is handled again."""
     import leftfold
 
     of = leftfold.open(profile=profile).position(consumer)
@@ -234,7 +235,7 @@ def _moved(move: Move) -> str:
 @profile_option
 @json_option
 def pause(consumer: str, profile: str | None, as_json: bool) -> None:
-    """Let CONSUMER handle no more records until it is resumed. Its members stay in the group."""
+    """Pause a consumer until it is resumed. The members of CONSUMER stay in the group."""
     import leftfold
 
     leftfold.open(profile=profile).pause(consumer)
@@ -250,7 +251,7 @@ def pause(consumer: str, profile: str | None, as_json: bool) -> None:
 @profile_option
 @json_option
 def resume(consumer: str, profile: str | None, as_json: bool) -> None:
-    """Let CONSUMER go on after a pause."""
+    """Let a paused consumer go on."""
     import leftfold
 
     leftfold.open(profile=profile).resume(consumer)

@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 @click.group()
 def dead() -> None:
-    """Dead letters of a consumer: list them, look at one, hand them over again, drop them."""
+    """Show, redrive or drop a consumer's dead letters."""
 
 
 @dead.command("list")
 @click.argument("consumer")
 @click.option(
-    "--limit", type=click.IntRange(min=0), default=20, show_default=True, help="List at most so many records."
+    "--limit", type=click.IntRange(min=0), metavar="N", default=20, show_default=True, help="Number of records to list."
 )
 @profile_option
 @json_option
 def list_dead(consumer: str, limit: int, profile: str | None, as_json: bool) -> None:
-    """Count the dead letters of CONSUMER by reason, and show where their records are."""
+    """Count dead letters by reason, and list them. It shows where the records of CONSUMER are."""
     import leftfold
 
     letters = leftfold.open(profile=profile).dead(consumer).letters()
@@ -58,7 +58,7 @@ def list_dead(consumer: str, limit: int, profile: str | None, as_json: bool) -> 
 @profile_option
 @json_option
 def show(consumer: str, position: str, profile: str | None, as_json: bool) -> None:
-    """Everything that is known of the dead letter of CONSUMER at POSITION (TOPIC/PARTITION/OFFSET)."""
+    """Show all that is known of one dead letter. It is CONSUMER's, at POSITION (TOPIC/PARTITION/OFFSET)."""
     import leftfold
 
     (letter,) = leftfold.open(profile=profile).dead(consumer).find([_place(position)])
@@ -80,14 +80,14 @@ def show(consumer: str, position: str, profile: str | None, as_json: bool) -> No
 @dead.command()
 @click.argument("consumer")
 @click.argument("positions", nargs=-1, metavar="[POSITION]...")
-@click.option("--all", "everything", is_flag=True, help="All of them.")
-@click.option("--key", help="All of this key.")
+@click.option("--all", "everything", is_flag=True, help="All dead letters of the consumer.")
+@click.option("--key", metavar="KEY", help="Key whose dead letters are taken.")
 @profile_option
 @json_option
 def redrive(
     consumer: str, positions: tuple[str, ...], everything: bool, key: str | None, profile: str | None, as_json: bool
 ) -> None:
-    """Hand dead letters to CONSUMER again: those at POSITIONs, or --all, or those of a --key."""
+    """Hand dead letters to their consumer again. Those of CONSUMER at POSITIONs, or --all, or those of a --key."""
     import leftfold
 
     letters = leftfold.open(profile=profile).dead(consumer)
@@ -103,14 +103,14 @@ def redrive(
 @dead.command()
 @click.argument("consumer")
 @click.argument("positions", nargs=-1, metavar="[POSITION]...")
-@click.option("--all", "everything", is_flag=True, help="All of them.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--all", "everything", is_flag=True, help="All dead letters of the consumer.")
+@click.option("--yes", is_flag=True, help="Go on without asking.")
 @profile_option
 @json_option
 def drop(
     consumer: str, positions: tuple[str, ...], everything: bool, yes: bool, profile: str | None, as_json: bool
 ) -> None:
-    """Remove dead letters of CONSUMER for ever. The records stay in their topic."""
+    """Remove dead letters for ever. The records of CONSUMER stay in their topic."""
     import leftfold
 
     letters = leftfold.open(profile=profile).dead(consumer)

@@ -19,7 +19,7 @@ _TEMPLATE = Path(__file__).parent.parent / "template" / "clickstream"
 @click.argument("name")
 @json_option
 def init(name: str, as_json: bool) -> None:
-    """Make a new project directory from the clickstream example."""
+    """Make a new project from the clickstream example."""
     target = Path(name)
     if not re.fullmatch(r"[a-zA-Z][a-zA-Z0-9_-]*", target.name):
         raise ProjectError(

@@ -28,18 +28,19 @@ def _names(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]
 
 @click.command()
 @click.argument("scorer")
-@click.option("--outcome", required=True, metavar="NAME", help="The lf.Outcome with the labels.")
+@click.option("--outcome", required=True, metavar="NAME", help="Declared outcome (lf.Outcome) with the labels.")
 @click.option(
     "--by",
     default="version,role",
     show_default=True,
     callback=_names,
-    help="Fields of the prediction, or hour. An empty text: all together.",
+    metavar="FIELD,FIELD",
+    help="Fields of the prediction to group by, or hour. An empty text: all together.",
 )
-@click.option("--label", help="The label to judge by. [default: the only one that is true or false]")
-@click.option("--score", help="The field to judge. [default: the only number that the prediction declares]")
-@click.option("--from", "start", type=Moment(), help="Predictions from this moment on.")
-@click.option("--to", "end", type=Moment(), help="Predictions before this moment.")
+@click.option("--label", metavar="NAME", help="Label to judge by. [default: the only one that is true or false]")
+@click.option("--score", metavar="NAME", help="Field to judge. [default: the only number that the prediction declares]")
+@click.option("--from", "start", type=Moment(), help="Start of the predictions.")
+@click.option("--to", "end", type=Moment(), help="End of the predictions, without it.")
 @profile_option
 @json_option
 def evaluate(
@@ -53,7 +54,7 @@ def evaluate(
     profile: str | None,
     as_json: bool,
 ) -> None:
-    """Judge the predictions of SCORER by what happened: AUC, log loss, Brier score and calibration.
+    """Judge predictions: AUC, log loss, calibration. What happened after each of SCORER's predictions decides.
 
     Only closed predictions with the model's own answer count.
     """
@@ -120,17 +121,24 @@ def _left_out(group: Judged) -> list[tuple[int, str]]:
 
 @click.command()
 @click.argument("scorer")
-@click.option("--against", metavar="DIR", help="A training set, as leftfold training-set --out wrote it.")
-@click.option("--from", "start", type=Moment(), help="Predictions that were logged from this moment on.")
-@click.option("--to", "end", type=Moment(), help="Predictions that were logged before this moment.")
-@click.option("--against-from", type=Moment(), help="Instead of --against: predictions logged from this moment on.")
-@click.option("--against-to", type=Moment(), help="Instead of --against: predictions logged before this moment.")
-@click.option("--by", default="version", show_default=True, callback=_names, help="Fields of the prediction.")
+@click.option("--against", metavar="DIR", help="Training set, as leftfold training-set --out wrote it.")
+@click.option("--from", "start", type=Moment(), help="Start of the predictions, by log time.")
+@click.option("--to", "end", type=Moment(), help="End of the predictions, by log time, without it.")
+@click.option("--against-from", type=Moment(), help="Start of the earlier predictions, instead of --against.")
+@click.option("--against-to", type=Moment(), help="End of the earlier predictions, instead of --against.")
+@click.option(
+    "--by",
+    metavar="FIELD,FIELD",
+    default="version",
+    show_default=True,
+    callback=_names,
+    help="Fields of the prediction to group by.",
+)
 @click.option(
     "--fail-above",
     type=click.FloatRange(min=0),
     metavar="PSI",
-    help="End with 4 if a PSI is above it and above five times its noise, or if nothing could be compared.",
+    help="Limit of the PSI: above it, and above five times its noise, or with nothing compared, the exit code is 4.",
 )
 @profile_option
 @json_option
@@ -146,7 +154,7 @@ def drift(
     profile: str | None,
     as_json: bool,
 ) -> None:
-    """Compare the features, requests and answers of SCORER with a training set, or with an earlier time.
+    """Compare what a scorer sees with a training set. Features, requests and answers of SCORER; or an earlier time.
 
     A column is marked if its PSI is above 0.1 and above five times what chance alone makes of it.
     """

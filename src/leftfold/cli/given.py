@@ -55,16 +55,31 @@ class Pair(click.ParamType[tuple[str, str]]):
 def as_of_options(verb: Callable[..., Any]) -> Callable[..., Any]:
     """Give a verb the options that say what was known at the moment of a label."""
     options = (
-        click.option("--keys", type=Pair("KEY=COLUMN"), multiple=True, help="Where a view's key is named otherwise."),
+        click.option(
+            "--keys",
+            type=Pair("KEY=COLUMN"),
+            multiple=True,
+            help="Column of a view's key. [default: the key's own name]",
+        ),
         click.option(
             "--as-of",
             type=click.Choice(["event", "log", "served"]),
             default="log",
             show_default=True,
-            help="What counts as known: what had happened, what had been logged, what readers could get.",
+            help="Time that decides what was known: what had happened, had been logged, or was served to readers.",
         ),
-        click.option("--batch", type=Pair("VIEW=COLUMN"), multiple=True, help="served: the batch that a reader got."),
-        click.option("--build", type=Pair("VIEW=BUILD"), multiple=True, help="served: not the build followed now."),
+        click.option(
+            "--batch",
+            type=Pair("VIEW=COLUMN"),
+            multiple=True,
+            help="Column with the batch that a reader got, for --as-of served.",
+        ),
+        click.option(
+            "--build",
+            type=Pair("VIEW=BUILD"),
+            multiple=True,
+            help="Build to take, for --as-of served. [default: the one that readers follow now]",
+        ),
     )
     for option in reversed(options):
         verb = option(verb)

@@ -1,4 +1,4 @@
-"""The verbs of the local cluster: up, down, status, logs, reset, doctor. They call leftfold.local and print the result.
+"""The verbs of the local cluster: up, down, logs, reset; and status and doctor, which see other profiles too.
 
 With --json, stdout gets one versioned document and nothing else. Output for people goes to stderr, except log lines.
 """
@@ -16,13 +16,22 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from leftfold.cli.output import document, json_option, next_step, people
+from leftfold.cli.output import document, json_option, next_step, people, profile_option
 from leftfold.errors import ProjectError
 
 if TYPE_CHECKING:
+    from leftfold.app import App
+    from leftfold.local.doctor import Check
+    from leftfold.run.connections import Connection, Verdict
     from leftfold.run.status import ViewStatus
 
 SYMBOLS = {"ok": "[green]✓[/]", "wrong": "[red]✗[/]", "idle": "[dim]–[/]"}
+CONNECTION_VERDICTS: dict[Verdict, Literal["ok", "wrong", "idle"]] = {
+    "reachable": "ok",
+    "refused": "wrong",
+    "unreachable": "wrong",
+    "not tested": "idle",
+}
 STATE_VERDICTS = {"running": "ok", "down": "idle"}  # anything else is wrong
 
 
@@ -48,20 +57,21 @@ def _progress(title: str) -> Iterator[Callable[[str], None]]:
 
 
 @click.command()
-@click.option("--brokers", type=click.Choice(["1", "3"]), help="How many brokers a new cluster gets; 3 unless told.")
+@click.option("--brokers", type=click.Choice(["1", "3"]), help="Number of brokers of a new cluster. [default: 3]")
 @click.option(
     "--spark-workers",
     type=click.IntRange(0, 8),  # leftfold.local.spark_cluster.MOST_WORKERS; a test compares the two
-    help="Also a Spark cluster of so many workers; remembered, and 0 ends it. None unless told.",
+    metavar="N",
+    help="Number of Spark workers to start too. It is remembered, and 0 ends them. [default: 0]",
 )
 @click.option(
     "--postgres/--no-postgres",
     default=None,
-    help="Also a Postgres, for consumers with into=; remembered. None unless told.",
+    help="A Postgres too, for consumers with into=. It is remembered. [default: no Postgres]",
 )
 @json_option
 def up(brokers: str | None, spark_workers: int | None, postgres: bool | None, as_json: bool) -> None:
-    """Start the local cluster: brokers, registry, store. Repairs one that is half dead."""
+    """Start the local cluster, or repair it. It is Kafka brokers, a schema registry and Redis."""
     from leftfold.local import cluster
 
     counts: dict[str | None, Literal[1, 3] | None] = {None: None, "1": 1, "3": 3}
@@ -111,16 +121,25 @@ def down(as_json: bool) -> None:
 
 
 @click.command()
+@profile_option
 @json_option
-def status(as_json: bool) -> None:
-    """The local cluster's processes, and what each view has applied."""
+def status(profile: str | None, as_json: bool) -> None:
+    """Show what runs, and what each view has applied.
+
+    For the local cluster these are its processes. For a profile that names other engines, these are its connections.
+    """
     import leftfold
     from leftfold.local import cluster
 
+    app = leftfold.open(profile=profile)
+    if app.profile.kafka is not None:
+        _status_elsewhere(app, as_json=as_json)
+        return
     seen = cluster.status(_root())
-    views = leftfold.open(profile="local").status() if seen["state"] != "down" else []
+    views = app.status() if seen["state"] != "down" else []
     if as_json:
-        document("status", cluster=seen, views=[view.as_json() for view in views])
+        shown = [view.as_json() for view in views]
+        document("status", profile=app.profile.name, cluster=seen, connections=[], views=shown)
         return
     console = people()
     console.print(f"{_symbol(seen['state'])} local cluster: {seen['state']}")
@@ -134,13 +153,38 @@ def status(as_json: bool) -> None:
         next_step("leftfold up")
 
 
+def _status_elsewhere(app: App, *, as_json: bool) -> None:
+    """Show the connections of a profile, and its views if the engines that know them answer."""
+    found = list(app.connections())
+    answers = {each.name for each in found if each.verdict == "reachable"}
+    views = app.status() if {"kafka", "online"} <= answers else []
+    if as_json:
+        document(
+            "status",
+            profile=app.profile.name,
+            cluster=None,
+            connections=[each.as_json() for each in found],
+            views=[view.as_json() for view in views],
+        )
+        return
+    console = people()
+    console.print(f"profile {app.profile.name}")
+    for each in found:
+        symbol = SYMBOLS[CONNECTION_VERDICTS[each.verdict]]
+        console.print(f"  {symbol} {each.name:<12} {each.verdict:<12} {escape(each.where)}", soft_wrap=True)
+    for view in views:
+        _print_view(console, view)
+    if any(CONNECTION_VERDICTS[each.verdict] == "wrong" for each in found):
+        next_step(f"leftfold doctor --profile {app.profile.name}")
+
+
 @click.command()
 @click.argument("name", required=False)
-@click.option("--lines", "-n", default=50, show_default=True, help="How many lines of each log.")
-@click.option("--follow", "-f", is_flag=True, help="Go on printing what is written.")
+@click.option("--lines", "-n", metavar="N", default=50, show_default=True, help="Number of lines of each log.")
+@click.option("--follow", "-f", is_flag=True, help="Go on with new lines until Ctrl-C.")
 @json_option
 def logs(name: str | None, lines: int, follow: bool, as_json: bool) -> None:
-    """The logs of the cluster's processes, or of NAME. Lines go to stdout; with --json --follow as JSON lines."""
+    """Show logs of the local cluster's processes. All, or of NAME. Lines go to stdout."""
     from leftfold.local import cluster, logfile
 
     files = cluster.logs(_root(), name)
@@ -162,10 +206,10 @@ def logs(name: str | None, lines: int, follow: bool, as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--yes", "name", metavar="NAME", help="The project directory's name, instead of typing it.")
+@click.option("--yes", "name", metavar="NAME", help="Name of the project directory, instead of typing it.")
 @json_option
 def reset(name: str | None, as_json: bool) -> None:
-    """Delete the local cluster's data: topics, schemas, the store. There is no undo."""
+    """Delete the local cluster's data. Topics, schemas, features and checkpoints. There is no undo."""
     from leftfold.local import cluster
 
     root = _root()
@@ -183,16 +227,14 @@ def reset(name: str | None, as_json: bool) -> None:
 
 
 @click.command()
+@profile_option
 @json_option
-def doctor(as_json: bool) -> None:
-    """Check Java, jars, Redis, Maven, Postgres, PySpark, disk, ports and the cluster; say what to do about each."""
-    from leftfold.local.doctor import examine
+def doctor(profile: str | None, as_json: bool) -> None:
+    """Check this machine, or a profile's connections. Each check says what to do.
 
-    try:
-        root: Path | None = _root()
-    except ProjectError:  # the checks of the machine need no project
-        root = None
-    checks = examine(root)
+    A profile that names engines elsewhere is checked by its connections: Kafka, registry, store and directories.
+    """
+    checks = _checks(profile)
     wrong = [check for check in checks if check.verdict == "wrong"]
     if as_json:
         document("doctor", ok=not wrong, checks=[asdict(check) for check in checks])
@@ -205,6 +247,32 @@ def doctor(as_json: bool) -> None:
         console.print(f"{len(wrong)} to repair" if wrong else "nothing to repair")
     if wrong:
         sys.exit(1)
+
+
+def _checks(profile: str | None) -> list[Check]:
+    import leftfold
+    from leftfold.local.doctor import Check, examine
+
+    try:
+        root = _root()
+    except ProjectError:  # the checks of the machine need no project
+        if profile is not None:
+            raise
+        return examine(None)
+    try:
+        app = leftfold.open(profile=profile)
+    except ProjectError as error:  # the machine can be checked all the same
+        return [*examine(root), Check("profile", "wrong", error.what, error.fix)]
+    if app.profile.kafka is None:
+        return examine(root)
+    return [
+        Check(each.name, CONNECTION_VERDICTS[each.verdict], _connection(each), each.fix) for each in app.connections()
+    ]
+
+
+def _connection(each: Connection) -> str:
+    code = f" ({each.code})" if each.code else ""
+    return f"{each.verdict} at {each.where}{code}: {each.detail}"
 
 
 def _symbol(state: str) -> str:

@@ -27,7 +27,7 @@ _UNKNOWN = "–"
 @profile_option
 @json_option
 def topics(topic: str | None, profile: str | None, as_json: bool) -> None:
-    """The topics of the cluster; of one TOPIC its partitions, with leader, replicas, offsets, bytes and rate."""
+    """Show topics: partitions, replicas, offsets. Of one TOPIC also leaders, bytes and rates."""
     import leftfold
 
     statuses = leftfold.open(profile=profile).topics(topic)
@@ -90,7 +90,7 @@ def _rate(per_second: float) -> str:
 @profile_option
 @json_option
 def groups(topic: str | None, profile: str | None, as_json: bool) -> None:
-    """The consumer groups of the cluster, or those that read TOPIC: members, and lag in records and in seconds.
+    """Show consumer groups: members, positions, lag. All of the cluster, or those that read TOPIC.
 
     The position of a view is shown as a group without members.
     """
@@ -135,11 +135,17 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[i
 
 @click.command()
 @click.argument("topic")
-@click.option("--partition", type=click.IntRange(min=0), help="Only of this partition.")
-@click.option("--offset", type=click.IntRange(min=0), help="With --partition: from this offset on.")
-@click.option("--from", "start", type=Moment(), help="From this log time on.")
-@click.option("--key", help="Only records with this key, from the oldest on.")
-@click.option("-n", "most", type=click.IntRange(min=1), help="At most so many. [default: 10, with --follow no limit]")
+@click.option("--partition", type=click.IntRange(min=0), metavar="P", help="Partition to read. [default: all]")
+@click.option("--offset", type=click.IntRange(min=0), metavar="OFFSET", help="First offset, with --partition.")
+@click.option("--from", "start", type=Moment(), help="Log time of the first record.")
+@click.option("--key", metavar="KEY", help="Key of the records, from the oldest on.")
+@click.option(
+    "-n",
+    "most",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Number of records to read. [default: 10, with --follow no limit]",
+)
 @click.option("--follow", is_flag=True, help="Go on with records that arrive, until Ctrl-C.")
 @profile_option
 @json_option
@@ -154,7 +160,7 @@ def read(
     profile: str | None,
     as_json: bool,
 ) -> None:
-    """Read records of TOPIC, decoded and judged: the newest ones, or those from an offset, a time or of a key on.
+    """Read records of a topic, decoded and judged. The newest ones of TOPIC, or from an offset, a time or of a key on.
 
     Joins no consumer group and commits nothing. Needs no Spark. With --json one document a record.
     """

@@ -20,7 +20,10 @@ def _listening(_: click.Context, __: click.Parameter, address: str | None) -> st
 
 
 metrics_option = click.option(
-    "--metrics", metavar="[HOST:]PORT", callback=_listening, help="Serve /metrics for Prometheus there."
+    "--metrics",
+    metavar="[HOST:]PORT",
+    callback=_listening,
+    help="Address of /metrics for Prometheus. [default: not served]",
 )
 
 

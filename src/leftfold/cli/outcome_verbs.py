@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("name")
-@click.option("--from", "start", type=Moment(), help="Predictions from this moment on. [default: all that the log has]")
-@click.option("--to", "end", type=Moment(), help="Predictions before this moment.")
-@click.option("--out", metavar="DIR", help="Write the closed rows there, as parquet files.")
+@click.option("--from", "start", type=Moment(), help="Start of the predictions. [default: all that the log has]")
+@click.option("--to", "end", type=Moment(), help="End of the predictions, without it.")
+@click.option("--out", metavar="DIR", help="New directory for the closed rows, as Parquet files.")
 @click.option("--append", is_flag=True, help="Add the rows that were closed since the last time to the lake's table.")
 @profile_option
 @json_option
@@ -31,7 +31,7 @@ def outcomes(
     profile: str | None,
     as_json: bool,
 ) -> None:
-    """Join the predictions of the outcome NAME with what happened after them, and count."""
+    """Join predictions with what happened after them. NAME is a declared outcome. Counts by label."""
     import leftfold
 
     if append and (end or out):

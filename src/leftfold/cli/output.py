@@ -9,15 +9,28 @@ import click
 from rich.console import Console
 
 VERSION = 1
+PROFILE = "leftfold.profile"  # where a command's context keeps the profile that was asked for
 
+
+def _asked(context: click.Context, _: click.Parameter, profile: str | None) -> str | None:
+    context.meta[PROFILE] = profile
+    return profile
+
+
+# The options that nearly every verb has. They stand last in its help.
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="One JSON document on stdout, and nothing else there."
 )
-profile_option = click.option("--profile", help="A profile of leftfold.toml. [default: $LEFTFOLD_PROFILE or local]")
+profile_option = click.option(
+    "--profile",
+    metavar="NAME",
+    callback=_asked,
+    help="Profile of leftfold.toml. [default: $LEFTFOLD_PROFILE or local]",
+)
 
 
 def people() -> Console:
-    return Console(stderr=True, highlight=False)
+    return Console(stderr=True, highlight=False, emoji=False)  # a name such as User:a: is none
 
 
 def document(verb: str, **content: Any) -> None:

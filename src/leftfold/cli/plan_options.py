@@ -50,23 +50,30 @@ def load_options(verb: Callable[..., None]) -> Callable[..., None]:
     """
     for option in reversed(
         (
-            click.option("--rate", "rates", type=Amount(), multiple=True, help="Records/s of a topic, in its peak."),
-            click.option("--bytes", "sizes", type=Amount(), multiple=True, help="Bytes of a record of a topic."),
-            click.option("--keys", type=Amount(), multiple=True, help="Active entities of a topic or view."),
+            click.option(
+                "--rate",
+                "rates",
+                type=Amount(),
+                multiple=True,
+                help="Records per second of a topic at its peak, as in clicks=20k.",
+            ),
+            click.option("--bytes", "sizes", type=Amount(), multiple=True, help="Size in bytes of a topic's records."),
+            click.option("--keys", type=Amount(), multiple=True, help="Number of active entities of a topic or view."),
             click.option(
                 "--handler",
                 "handlers",
                 type=HandlerTime(),
                 multiple=True,
-                help="Time of a record in the handler of a consumer.",
+                help="Time that a consumer's handler takes for a record.",
             ),
             click.option(
                 "--consumer-rate",
                 type=click.FloatRange(min=0, min_open=True),
-                help="Records/s that one consumer handles.  [default: 50000]",
+                metavar="NUMBER",
+                help="Records per second of one process of a consumer. [default: 50000]",
             ),
-            click.option("--catch-up", type=TimeSpan(), help="How soon an outage of 1h is caught up.  [default: 1h]"),
-            click.option("--downtime", type=TimeSpan(), help="The longest outage to survive.  [default: 3d]"),
+            click.option("--catch-up", type=TimeSpan(), help="Time to catch up after an outage of 1h. [default: 1h]"),
+            click.option("--downtime", type=TimeSpan(), help="Longest outage to survive. [default: 3d]"),
         )
     ):
         verb = option(verb)

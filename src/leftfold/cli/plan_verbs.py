@@ -30,18 +30,23 @@ if TYPE_CHECKING:
 HAS_CHANGES = 3
 
 delete_option = click.option(
-    "--delete", "delete", multiple=True, metavar="TOPIC", help="Delete this topic, which is no longer declared."
+    "--delete", "delete", multiple=True, metavar="TOPIC", help="Topic to delete, which is no longer declared."
 )
 
 
 @click.command()
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Save the plan, for `apply FILE`.")
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="File for the plan, which `apply FILE` takes.",
+)
 @click.option("--detailed-exitcode", is_flag=True, help="End with 3 if there is something to change.")
 @click.option("--sizing", is_flag=True, help="Show the arithmetic of sizes, line by line.")
 @click.option("--probe", is_flag=True, help="First measure what machines and engines can do, in about two minutes.")
 @load_options
-@click.option("--cluster", is_flag=True, help="Look at all of the cluster instead, whatever is declared.")
-@click.option("--bootstrap", metavar="HOST:PORT", help="With --cluster: of a cluster that no profile names.")
+@click.option("--cluster", is_flag=True, help="Review all of the cluster instead, whatever is declared.")
+@click.option("--bootstrap", metavar="HOST:PORT", help="Brokers of a cluster that no profile names, with --cluster.")
 @delete_option
 @profile_option
 @json_option
@@ -57,7 +62,7 @@ def plan(
     as_json: bool,
     **load: Any,
 ) -> None:
-    """Show what apply would change, what could go wrong, whether it fits, and what each store then guarantees.
+    """Show what apply would change and what could fail. Also whether it fits, and what each store then guarantees.
 
     Changes nothing: a probe makes topics of its own and removes them.
     """
@@ -102,12 +107,12 @@ def plan(
 
 @click.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), required=False)
-@click.option("--yes", is_flag=True, help="Do it without asking.")
+@click.option("--yes", is_flag=True, help="Go on without asking.")
 @delete_option
 @profile_option
 @json_option
 def apply(file: Path | None, yes: bool, delete: tuple[str, ...], profile: str | None, as_json: bool) -> None:
-    """Create declared topics and register schemas: what plan shows, or a plan saved in FILE. Shows every step first."""
+    """Create declared topics and register schemas. As plan shows them, or as saved in FILE. Shows each step first."""
     import leftfold
 
     if as_json and not yes:

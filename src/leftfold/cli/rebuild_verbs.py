@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from leftfold import clock
+from leftfold.cli.fixes import for_profile
 from leftfold.cli.given import Moment, Pair, TimeSpan
 from leftfold.cli.output import VERSION, document, json_option, next_step, profile_option, say
 from leftfold.cli.progress import Interval, end_on_signal
@@ -18,6 +19,7 @@ from leftfold.fold.expressions import from_micros
 
 if TYPE_CHECKING:
     from leftfold.rebuild.compare import Comparison
+    from leftfold.run.choice import Engine
     from leftfold.run.progress import Progress
     from leftfold.store.standings import Standing
 
@@ -26,10 +28,12 @@ _LINE_EVERY_S = 5.0
 
 @click.command()
 @click.argument("view")
-@click.option("--from", "since", type=Moment(), help="Only what was logged from then on. [default: all of history]")
+@click.option("--from", "since", type=Moment(), help="Log time at which history begins. [default: all of it]")
 @click.option("--until-caught-up", is_flag=True, help="End when all that is in the log now has been applied.")
-@click.option("--again", is_flag=True, help="Leave aside what an earlier rebuild of this definition has done.")
-@click.option("--cores", type=click.IntRange(min=1), default=1, show_default=True, help="Take at most so many.")
+@click.option("--again", is_flag=True, help="Start over, whatever an earlier rebuild of this definition has done.")
+@click.option(
+    "--cores", type=click.IntRange(min=1), metavar="N", default=1, show_default=True, help="Maximum number of cores."
+)
 @profile_option
 @json_option
 def rebuild(
@@ -41,7 +45,7 @@ def rebuild(
     profile: str | None,
     as_json: bool,
 ) -> None:
-    """Run VIEW's definition over all of history into a build of its own, beside the one that readers follow.
+    """Backfill a view's definition beside the live one. VIEW is run over all of history, into a build of its own.
 
     It then follows the live head until stopped. Readers stay where they are: promote moves them.
     """
@@ -59,7 +63,7 @@ def rebuild(
         did = f"build {ended.build}, {ended.totals()['accepted']:,} records accepted, {seconds:.1f} s"
         say(f"{SYMBOLS[ended.state]} {view} {ended.state}: {did}")
         if ended.error is not None:
-            say(str(ended.error))
+            say(str(for_profile(ended.error)))
         else:
             next_step(f"leftfold compare {view}" if ended.state == "caught up" else f"leftfold rebuild {view}")
     if ended.error is not None:
@@ -104,14 +108,36 @@ def _json_lines() -> Callable[[Progress], None]:
 
 @click.command()
 @click.argument("view")
-@click.option("--against", metavar="TABLE", help="With this table (Parquet or Delta) instead of the followed build.")
 @click.option(
-    "--key", "keys", type=Pair("OURS=THEIRS"), multiple=True, help="What a key or feature is called in TABLE."
+    "--against", metavar="TABLE", help="Table (Parquet or Delta) to compare with, instead of the followed build."
 )
-@click.option("--at", type=Moment(), help="Values at that moment. [default: now]")
-@click.option("--tolerance", type=click.FloatRange(min=0), default=0.0, help="Relative, of numbers. [default: none]")
-@click.option("--top", type=click.IntRange(min=0), default=5, show_default=True, help="So many of each feature's keys.")
-@click.option("--cores", type=click.IntRange(min=1), default=1, show_default=True, help="Take at most so many.")
+@click.option("--key", "keys", type=Pair("OURS=THEIRS"), multiple=True, help="Name of a key or feature in TABLE.")
+@click.option("--at", type=Moment(), help="Moment of the values. [default: now, or the newest event]")
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(min=0),
+    metavar="X",
+    default=0.0,
+    help="Relative tolerance of numbers. [default: none]",
+)
+@click.option(
+    "--top",
+    type=click.IntRange(min=0),
+    metavar="N",
+    default=5,
+    show_default=True,
+    help="Number of keys to show of each feature.",
+)
+@click.option("--engine", type=click.Choice(["arrow", "spark"]), help="Engine that compares. [default: the faster one]")
+@click.option("--explain", is_flag=True, help="Say which engine compared, and why.")
+@click.option(
+    "--cores",
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=1,
+    show_default=True,
+    help="Maximum number of Spark's cores.",
+)
 @profile_option
 @json_option
 def compare(
@@ -121,21 +147,27 @@ def compare(
     at: datetime | None,
     tolerance: float,
     top: int,
+    engine: Engine | None,
+    explain: bool,
     cores: int,
     profile: str | None,
     as_json: bool,
 ) -> None:
-    """Compare VIEW's staged build with the one that readers follow, feature by feature, at one position of the log."""
+    """Compare a staged build with the live one. VIEW's features are compared one by one, at one position of the log."""
     import leftfold
 
     if keys and against is None:
         raise click.UsageError("--key goes with --against")
     app = leftfold.open(profile=profile)
-    diff = app.compare(view, at=at, against=against, keys=dict(keys), tolerance=tolerance, top=top, cores=cores)
+    diff = app.compare(
+        view, at=at, against=against, keys=dict(keys), tolerance=tolerance, top=top, cores=cores, engine=engine
+    )
     if as_json:
         document("compare", **diff.as_json())
-    else:
-        _show(diff)
+        return
+    if explain:
+        say(str(diff.choice))
+    _show(diff)
 
 
 def _show(diff: Comparison) -> None:
@@ -144,8 +176,9 @@ def _show(diff: Comparison) -> None:
     say(f"  right: {diff.right}")
     width = max((len(f.feature) for f in diff.differences.features), default=0)
     for f in diff.differences.features:
-        same = f"{f.equal:,} equal, {f.different:,} different, {f.only_left:,} only left, {f.only_right:,} only right"
-        click.echo(f"  {f.feature:{width}}  {same}")
+        counts = f"{f.equal:,} equal, {f.different:,} different, {f.only_left:,} only left, {f.only_right:,} only right"
+        empty = f", {f.empty:,} empty on both sides" if f.empty else ""
+        click.echo(f"  {f.feature:{width}}  {counts}{empty}")
         for one in f.largest:
             by = "" if one.difference is None else f"   ({one.difference:+g})"
             click.echo(f"  {'':{width}}    {one.entity}: {one.left} → {one.right}{by}")
@@ -157,12 +190,17 @@ def _show(diff: Comparison) -> None:
 
 @click.command()
 @click.argument("view")
-@click.option("--keep", type=TimeSpan(), default="24h", show_default=True, help="How long rollback is possible.")
-@click.option("--behind", type=click.IntRange(min=0), help="Accept a build that is so many records behind.")
+@click.option("--keep", type=TimeSpan(), default="24h", show_default=True, help="Time for which rollback is possible.")
+@click.option(
+    "--behind",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Number of records that the build may be behind. [default: 1000]",
+)
 @profile_option
 @json_option
 def promote(view: str, keep: int, behind: int | None, profile: str | None, as_json: bool) -> None:
-    """Move readers of VIEW to its staged build, all at once. The build they leave is kept for a while."""
+    """Move readers of a view to its staged build. All of VIEW's at once. The build they leave is kept for a while."""
     from datetime import timedelta
 
     import leftfold
@@ -176,7 +214,7 @@ def promote(view: str, keep: int, behind: int | None, profile: str | None, as_js
 @profile_option
 @json_option
 def rollback(view: str, profile: str | None, as_json: bool) -> None:
-    """Move readers of VIEW back to the build they left at the last promote, all at once."""
+    """Move readers back to the build they left. All readers of VIEW at once, to the build before the last promote."""
     import leftfold
 
     _moved("rollback", leftfold.open(profile=profile).rollback(view), as_json=as_json)

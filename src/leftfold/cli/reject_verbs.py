@@ -22,20 +22,20 @@ _NAMED_REFUSALS = 20  # fits a screen; --json shows all
 
 @click.group()
 def rejects() -> None:
-    """Records that no view accepts: list them, look at one, re-drive what is good by now."""
+    """Show and correct records that no view accepts."""
 
 
 @rejects.command("list")
 @click.argument("topic")
-@click.option("--late", is_flag=True, help="Late records instead of rejected ones and those from the future.")
-@click.option("--all/--open", "everything", default=False, help="Also those that were re-driven. [default: --open]")
+@click.option("--late", is_flag=True, help="Late records, instead of rejected ones and those from the future.")
+@click.option("--all/--open", "everything", default=False, help="Re-driven records too. [default: --open]")
 @click.option(
-    "--limit", type=click.IntRange(min=0), default=20, show_default=True, help="List at most so many records."
+    "--limit", type=click.IntRange(min=0), metavar="N", default=20, show_default=True, help="Number of records to list."
 )
 @profile_option
 @json_option
 def list_rejects(topic: str, late: bool, everything: bool, limit: int, profile: str | None, as_json: bool) -> None:
-    """Count the rejected records of TOPIC by reason, and show where they are."""
+    """Count rejected records by reason, and list them. It shows where the records of TOPIC are."""
     import leftfold
 
     rejected = leftfold.open(profile=profile).rejects(topic).entries(late=late)
@@ -65,7 +65,7 @@ def list_rejects(topic: str, late: bool, everything: bool, limit: int, profile: 
 @profile_option
 @json_option
 def show(topic: str, position: str, profile: str | None, as_json: bool) -> None:
-    """Everything that is known of the record of TOPIC at POSITION (PARTITION/OFFSET)."""
+    """Show all that is known of one rejected record. It is in TOPIC, at POSITION (PARTITION/OFFSET)."""
     import leftfold
 
     rejected = leftfold.open(profile=profile).rejects(topic)
@@ -95,16 +95,20 @@ def show(topic: str, position: str, profile: str | None, as_json: bool) -> None:
 @rejects.command()
 @click.argument("topic")
 @click.argument("positions", nargs=-1, metavar="[POSITION]...")
-@click.option("--all", "everything", is_flag=True, help="All that are open, and are good by now.")
+@click.option("--all", "everything", is_flag=True, help="All open records that are good by now.")
 @click.option(
-    "--from", "file", type=click.File("rb"), help='Corrected events: lines {"position": "P/O", "event": {…}}.'
+    "--from",
+    "file",
+    type=click.File("rb"),
+    metavar="FILE",
+    help='Corrected events: lines {"position": "P/O", "event": {…}}.',
 )
 @profile_option
 @json_option
 def redrive(
     topic: str, positions: tuple[str, ...], everything: bool, file: IO[bytes] | None, profile: str | None, as_json: bool
 ) -> None:
-    """Put records of TOPIC into the place of refused ones: originals that are good by now, or corrected events."""
+    """Put good records into the place of refused ones. Originals of TOPIC that are good by now, or corrected events."""
     import leftfold
 
     if (bool(positions), everything, file is not None).count(True) != 1:

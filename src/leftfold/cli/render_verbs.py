@@ -66,22 +66,47 @@ def _pod_options(verb: F) -> F:
     return _with_options(
         verb,
         click.option(
-            "--secret", callback=_NAME, help="Its keys become environment variables. [default: PROJECT-secrets]"
+            "--secret",
+            callback=_NAME,
+            metavar="NAME",
+            help="Secret whose keys become environment variables. [default: PROJECT-secrets]",
         ),
-        click.option("--ca-secret", callback=_NAME, help="Holds the file that the profile's kafka.ca names."),
         click.option(
-            "--directory", callback=_PATH, default="/project", show_default=True, help="Of leftfold.toml in the image."
+            "--ca-secret",
+            callback=_NAME,
+            metavar="NAME",
+            help="Secret with the file that the profile's kafka.ca names.",
         ),
-        click.option("--metrics-port", type=click.IntRange(1024, 65535), default=9464, show_default=True),
+        click.option(
+            "--directory",
+            callback=_PATH,
+            metavar="PATH",
+            default="/project",
+            show_default=True,
+            help="Directory of leftfold.toml in the image.",
+        ),
+        click.option(
+            "--metrics-port",
+            type=click.IntRange(1024, 65535),
+            metavar="PORT",
+            default=9464,
+            show_default=True,
+            help="Port of /metrics.",
+        ),
     )
 
 
 def _output_options(verb: F) -> F:
     return _with_options(
         verb,
-        click.option("--namespace", callback=_NAME, help="Of the resources. [default: the project's name]"),
         click.option(
-            "--out", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="One file each, into DIR."
+            "--namespace", callback=_NAME, metavar="NAME", help="Kubernetes namespace. [default: the project's name]"
+        ),
+        click.option(
+            "--out",
+            type=click.Path(file_okay=False, path_type=Path),
+            metavar="DIR",
+            help="Directory for one file each, instead of stdout.",
         ),
         click.option("--force", is_flag=True, help="Write over files in DIR that differ."),
         profile_option,
@@ -98,16 +123,25 @@ def _with_options(verb: F, *options: Callable[[F], F]) -> F:
 
 @click.group()
 def render() -> None:
-    """Kubernetes manifests: Kafka and its topics for Strimzi, views as Spark applications, consumers."""
+    """Write Kubernetes manifests of topics and jobs."""
 
 
 @render.command()
-@click.option("--cluster", callback=_NAME, help="Name of the Kafka resource. [default: the project's name]")
-@click.option("--topics-only", is_flag=True, help="Only topics: the cluster is there already.")
-@click.option("--storage", callback=_SIZE, default="100Gi", show_default=True, help="Disk of each of the three nodes.")
-@click.option("--cpu", callback=_CPU, default="2", show_default=True, help="Cores of each node.")
-@click.option("--memory", callback=_SIZE, default="8Gi", show_default=True, help="Memory of each node.")
-@click.option("--kafka-version", callback=_VERSION, help="[default: the operator's own]")
+@click.option(
+    "--cluster", callback=_NAME, metavar="NAME", help="Name of the Kafka resource. [default: the project's name]"
+)
+@click.option("--topics-only", is_flag=True, help="Topics only: the cluster is there already.")
+@click.option(
+    "--storage",
+    callback=_SIZE,
+    metavar="SIZE",
+    default="100Gi",
+    show_default=True,
+    help="Disk of each of the three nodes.",
+)
+@click.option("--cpu", callback=_CPU, metavar="N", default="2", show_default=True, help="Cores of each node.")
+@click.option("--memory", callback=_SIZE, metavar="SIZE", default="8Gi", show_default=True, help="Memory of each node.")
+@click.option("--kafka-version", callback=_VERSION, metavar="V", help="Version of Kafka. [default: the operator's own]")
 @_output_options
 def strimzi(
     cluster: str | None,
@@ -122,7 +156,7 @@ def strimzi(
     profile: str | None,
     as_json: bool,
 ) -> None:
-    """Kafka, its nodes, a user and every topic that `apply` would create, for the Strimzi operator."""
+    """Render Kafka and its topics for Strimzi. Also its nodes and a user. The topics are those of `apply`."""
     from leftfold.render.strimzi import StrimziOptions
 
     app, named = _opened(profile)
@@ -142,23 +176,74 @@ def strimzi(
 
 @render.command()
 @click.option(
-    "--image", required=True, callback=_IMAGE, help="Of driver and executors, with Leftfold and the project in it."
+    "--image",
+    required=True,
+    callback=_IMAGE,
+    metavar="IMAGE",
+    help="Image of driver and executors, with Leftfold and the project in it.",
 )
 @click.option(
-    "--group", "groups", callback=_groups, multiple=True, metavar="NAME=VIEW,VIEW", help="Views of one application."
+    "--group",
+    "groups",
+    callback=_groups,
+    multiple=True,
+    metavar="NAME=VIEW,VIEW",
+    help="Views that share one application.",
 )
 @click.option(
-    "--shared", callback=_PATH, default="/shared", show_default=True, help="Where pods have the volume of checkpoints."
+    "--shared",
+    callback=_PATH,
+    metavar="PATH",
+    default="/shared",
+    show_default=True,
+    help="Mount path of the volume of checkpoints.",
 )
-@click.option("--claim", callback=_NAME, help="Of that volume, if there is one already. [default: one is rendered]")
-@click.option("--claim-size", callback=_SIZE, default="20Gi", show_default=True, help="Of the claim that is rendered.")
-@click.option("--storage-class", callback=_CLASS, help="Of it; it must allow ReadWriteMany. [default: the cluster's]")
-@click.option("--executors", type=_COUNT, default=2, show_default=True, help="Of each application.")
-@click.option("--executor-cores", type=_COUNT, default=2, show_default=True, help="Of each executor.")
-@click.option("--executor-memory", callback=_HEAP, default="4g", show_default=True, help="Heap of each executor.")
-@click.option("--driver-memory", callback=_HEAP, default="2g", show_default=True, help="Heap of each driver.")
 @click.option(
-    "--grace", type=_COUNT, default=300, show_default=True, metavar="SECONDS", help="For the last batch of a stop."
+    "--claim", callback=_NAME, metavar="NAME", help="Existing claim of that volume. [default: one is rendered]"
+)
+@click.option(
+    "--claim-size",
+    callback=_SIZE,
+    metavar="SIZE",
+    default="20Gi",
+    show_default=True,
+    help="Size of the claim that is rendered.",
+)
+@click.option(
+    "--storage-class",
+    callback=_CLASS,
+    metavar="NAME",
+    help="Storage class of that claim, with ReadWriteMany. [default: the cluster's]",
+)
+@click.option(
+    "--executors",
+    type=_COUNT,
+    metavar="N",
+    default=2,
+    show_default=True,
+    help="Number of executors of each application.",
+)
+@click.option(
+    "--executor-cores", type=_COUNT, metavar="N", default=2, show_default=True, help="Number of cores of each executor."
+)
+@click.option(
+    "--executor-memory",
+    callback=_HEAP,
+    metavar="SIZE",
+    default="4g",
+    show_default=True,
+    help="Heap size of each executor.",
+)
+@click.option(
+    "--driver-memory", callback=_HEAP, metavar="SIZE", default="2g", show_default=True, help="Heap size of each driver."
+)
+@click.option(
+    "--grace",
+    type=_COUNT,
+    default=300,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time for the last batch when a driver is stopped.",
 )
 @_pod_options
 @_output_options
@@ -184,7 +269,7 @@ def spark(
     profile: str | None,
     as_json: bool,
 ) -> None:
-    """Each group of views, and the views of each other topic, as a Spark application."""
+    """Render views as Spark applications. One for each group of views, and one for the views of each other topic."""
     from leftfold.render.spark import SparkOptions
 
     app, named = _opened(profile)
@@ -210,15 +295,23 @@ def spark(
 
 
 @render.command()
-@click.option("--image", required=True, callback=_IMAGE, help="Of each pod, with Leftfold and the project in it.")
+@click.option(
+    "--image",
+    required=True,
+    callback=_IMAGE,
+    metavar="IMAGE",
+    help="Image of each pod, with Leftfold and the project in it.",
+)
 @click.option(
     "--replicas",
     type=Replicas(),
     multiple=True,
-    help="Pods of a consumer, at most its partitions. [default: 2]",
+    help="Number of pods of a consumer, at most its partitions. [default: 2]",
 )
-@click.option("--cpu", callback=_CPU, default="500m", show_default=True, help="Cores of each pod.")
-@click.option("--memory", callback=_SIZE, default="512Mi", show_default=True, help="Memory of each pod.")
+@click.option("--cpu", callback=_CPU, metavar="N", default="500m", show_default=True, help="Cores of each pod.")
+@click.option(
+    "--memory", callback=_SIZE, metavar="SIZE", default="512Mi", show_default=True, help="Memory of each pod."
+)
 @_pod_options
 @_output_options
 def consumers(
@@ -236,7 +329,7 @@ def consumers(
     profile: str | None,
     as_json: bool,
 ) -> None:
-    """Each consumer as a Deployment, whose pods are the members of its group."""
+    """Render each consumer as a Deployment. Its pods are the members of its group."""
     from leftfold.render.consumers import ConsumerOptions
 
     app, named = _opened(profile)

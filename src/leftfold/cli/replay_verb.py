@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,22 +20,28 @@ from leftfold.cli.progress import counted, end_on_signal
 if TYPE_CHECKING:
     from leftfold.app import App
     from leftfold.offsets import Ranges
+    from leftfold.run.choice import Choice, Engine
 
-_FROM = "Only from the first record logged then or later (ISO 8601; UTC unless it says so)."
-_TO = "Only up to the first record logged then or later, without it."
+_FROM = "Log time of the first record (ISO 8601; UTC unless it says so). [default: the oldest]"
+_TO = "Log time at which the range ends, without it. [default: now]"
 
 
 @click.command()
 @click.argument("topic")
 @click.option("--from", "start", type=Moment(), help=_FROM)
 @click.option("--to", "end", type=Moment(), help=_TO)
-@click.option("--out", metavar="DIR", help="Write files and a manifest to DIR, which must not exist.")
+@click.option("--out", metavar="DIR", help="New directory for files and a manifest.")
 @click.option(
-    "--format", type=click.Choice(["parquet", "jsonl"]), default="parquet", show_default=True, help="With --out."
+    "--format",
+    type=click.Choice(["parquet", "jsonl"]),
+    default="parquet",
+    show_default=True,
+    help="Format of the files of --out.",
 )
-@click.option("--again", metavar="DIR", help="Read what was written to DIR once more, and compare.")
-@click.option("--into", metavar="TOPIC", help="Copy to this topic, declared with log_time='header'.")
-@click.option("--follow", is_flag=True, help="With --into: go on until SIGTERM or Ctrl-C.")
+@click.option("--again", metavar="DIR", help="Directory of an earlier replay, to read once more and compare.")
+@click.option("--engine", type=click.Choice(["arrow", "spark"]), help="Engine that reads. [default: the faster one]")
+@click.option("--into", metavar="TOPIC", help="Topic to copy to, declared with log_time='header'.")
+@click.option("--follow", is_flag=True, help="Go on until SIGTERM or Ctrl-C, with --into.")
 @profile_option
 @json_option
 def replay(
@@ -45,12 +51,16 @@ def replay(
     out: str | None,
     format: str,
     again: str | None,
+    engine: Engine | None,
     into: str | None,
     follow: bool,
     profile: str | None,
     as_json: bool,
 ) -> None:
-    """Read a range of TOPIC again: to files (--out), against earlier files (--again), to a topic (--into)."""
+    """Replay a range of a topic to files or to a topic.
+
+    TOPIC is written to files (--out), copied to a topic (--into), or compared with earlier files (--again).
+    """
     import leftfold
 
     if sum(option is not None for option in (out, again, into)) != 1:
@@ -66,10 +76,10 @@ def replay(
     if into is not None:
         _copy(app, topic, into, start, end, follow=follow, as_json=as_json)
     elif out is not None:
-        _write(app, topic, _location(out), start, end, format, as_json=as_json)
+        _write(app, topic, _location(out), start, end, format, engine, as_json=as_json)
     else:
         assert again is not None, "one of the three was given"
-        _again(app, topic, _location(again), as_json=as_json)
+        _again(app, topic, _location(again), engine, as_json=as_json)
 
 
 def _location(location: str) -> str:
@@ -78,12 +88,21 @@ def _location(location: str) -> str:
 
 
 def _write(
-    app: App, topic: str, out: str, start: datetime | None, end: datetime | None, format: Any, *, as_json: bool
+    app: App,
+    topic: str,
+    out: str,
+    start: datetime | None,
+    end: datetime | None,
+    format: Any,
+    engine: Engine | None,
+    *,
+    as_json: bool,
 ) -> None:
     started = clock.monotonic()
     prepared = app.replay(topic, start=start, end=end)
-    with _session(prepared) as session, _shown(f"replaying {topic}", "tasks", as_json=as_json) as watch:
-        manifest = prepared.write(out, format, session=session, watch=watch)
+    choice = prepared.choice(out, engine)
+    with _shown(f"replaying {topic}", _noun(choice), as_json=as_json) as watch:
+        manifest = prepared.write(out, format, watch=watch, engine=engine)
     seconds = clock.monotonic() - started
     if as_json:
         document("replay", topic=topic, out=out, manifest=manifest.as_json(), seconds=round(seconds, 3))
@@ -95,14 +114,12 @@ def _write(
     next_step(f"leftfold replay {topic} --again {out}")
 
 
-def _again(app: App, topic: str, directory: str, *, as_json: bool) -> None:
-    from leftfold.replay.manifest import read_manifest
-
+def _again(app: App, topic: str, directory: str, engine: Engine | None, *, as_json: bool) -> None:
     started = clock.monotonic()
     prepared = app.replay(topic)
-    with _session(prepared) as session, _shown(f"replaying {topic}", "tasks", as_json=as_json) as watch:
-        manifest = read_manifest(session, directory)
-        content = prepared.again(manifest, session=session, watch=watch)
+    manifest = prepared.manifest_of(directory)
+    with _shown(f"replaying {topic}", _noun(prepared.choice(None, engine)), as_json=as_json) as watch:
+        content = prepared.again(manifest, watch=watch, engine=engine)
     seconds = clock.monotonic() - started
     if as_json:
         document("replay", topic=topic, again=directory, records=content.records, digest=content.digest, same=True)
@@ -139,13 +156,9 @@ def _copy(
     next_step("leftfold run" if not stop.is_set() else f"leftfold replay {topic} --into {into}")
 
 
-@contextmanager
-def _session(prepared: Any) -> Iterator[Any]:
-    session = prepared.start_session()
-    try:
-        yield session
-    finally:
-        session.stop()
+def _noun(choice: Choice) -> str:
+    """Return what is counted while the engine works."""
+    return "records" if choice.engine == "arrow" else "tasks"
 
 
 def _say_ranges(ranges: Ranges) -> None:

@@ -13,8 +13,8 @@ from leftfold.cli.output import document, json_option, profile_option, say
 @click.command()
 @click.argument("scorer")
 @click.argument("labels")
-@click.option("--time", metavar="COLUMN", required=True, help="The column of the labels with the moment of each.")
-@click.option("--out", metavar="DIR", required=True, help="Write there: parquet files and a manifest. It must be new.")
+@click.option("--time", metavar="COLUMN", required=True, help="Column with the moment of each label.")
+@click.option("--out", metavar="DIR", required=True, help="New directory for Parquet files and a manifest.")
 @as_of_options
 @profile_option
 @json_option
@@ -30,7 +30,7 @@ def score(
     profile: str | None,
     as_json: bool,
 ) -> None:
-    """Score each label in LABELS (.parquet, .csv, .jsonl) by SCORER's model, with its features at that moment."""
+    """Score labels with features of their moments. The model is SCORER's; LABELS is a file (.parquet, .csv, .jsonl)."""
     import leftfold
 
     app = leftfold.open(profile=profile)

@@ -52,15 +52,24 @@ class BadLineError(Exception):
 @click.argument("topic")
 @click.argument("file", type=click.File("rb"), required=False)
 @click.option(
-    "--synthetic", "count", type=click.IntRange(min=1), metavar="N", help="Make up N events instead of reading."
+    "--synthetic",
+    "count",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Number of events to make up, instead of reading.",
 )
 @click.option(
-    "--seed", type=int, default=0, show_default=True, help="With --synthetic: the same seed, the same events."
+    "--seed",
+    type=int,
+    metavar="N",
+    default=0,
+    show_default=True,
+    help="Seed of --synthetic: the same seed gives the same events.",
 )
 @profile_option
 @json_option
 def send(topic: str, file: IO[bytes] | None, count: int | None, seed: int, profile: str | None, as_json: bool) -> None:
-    """Send events to TOPIC: JSON lines from FILE (- for standard input), or made-up ones.
+    """Send events: JSON lines, or made-up ones. They go to TOPIC, from FILE (- for standard input).
 
     A file is checked before its first line is sent. What comes from a pipe is sent as it comes.
     """

@@ -17,13 +17,32 @@ _HOST, _PORT = "127.0.0.1", 8_080
 
 
 @click.command()
-@click.option("--scorers", help="Only these scorers: a,b. [default: all]")
-@click.option("--host", default=_HOST, show_default=True, help="Where to listen. The server asks for no password.")
-@click.option("--port", default=_PORT, show_default=True, type=click.IntRange(0, 65_535), help="0 takes a free one.")
-@click.option("--most-waiting", default=1_000, show_default=True, help="Rows that may wait; beyond it: status 503.")
+@click.option("--scorers", metavar="NAME,NAME", help="Scorers to serve. [default: all]")
+@click.option(
+    "--host",
+    metavar="HOST",
+    default=_HOST,
+    show_default=True,
+    help="Address to listen on. The server asks for no password.",
+)
+@click.option(
+    "--port",
+    metavar="PORT",
+    default=_PORT,
+    show_default=True,
+    type=click.IntRange(0, 65_535),
+    help="Port to listen on; 0 takes a free one.",
+)
+@click.option(
+    "--most-waiting",
+    metavar="N",
+    default=1_000,
+    show_default=True,
+    help="Number of rows that may wait; beyond it the status is 503.",
+)
 @profile_option
 def serve(scorers: str | None, host: str, port: int, most_waiting: int, profile: str | None) -> None:
-    """Answer requests for scores and features over HTTP, until stopped."""
+    """Serve scores and features over HTTP. Answers requests until stopped."""
     import leftfold
     from leftfold.infer.http_server import address, check_installed, listen, run
 

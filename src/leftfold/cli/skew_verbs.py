@@ -21,10 +21,22 @@ _NOT_EQUAL = 4
 
 @click.command()
 @click.argument("scorer")
-@click.option("--from", "start", type=Moment(), help="Only predictions that were logged then or later.")
-@click.option("--to", "end", type=Moment(), help="Only predictions that were logged before.")
-@click.option("--sample", type=click.IntRange(min=1), help="About so many predictions: all of some entities.")
-@click.option("--most", type=click.IntRange(min=0), default=20, show_default=True, help="List so many that differ.")
+@click.option("--from", "start", type=Moment(), help="Start of the predictions, by log time.")
+@click.option("--to", "end", type=Moment(), help="End of the predictions, by log time, without it.")
+@click.option(
+    "--sample",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Number of predictions, about: all of some entities. [default: all]",
+)
+@click.option(
+    "--most",
+    type=click.IntRange(min=0),
+    metavar="N",
+    default=20,
+    show_default=True,
+    help="Number of differences to list.",
+)
 @profile_option
 @json_option
 def skew(
@@ -36,7 +48,7 @@ def skew(
     profile: str | None,
     as_json: bool,
 ) -> None:
-    """Compute every logged value of SCORER's predictions again, at its own build and batch, and compare.
+    """Compare logged features with the log. Each value of SCORER is computed again at its own build and batch.
 
     Exit code 4 if a value differs, or if of some feature nothing could be compared.
     """

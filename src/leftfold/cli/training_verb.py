@@ -13,20 +13,29 @@ from leftfold.cli.output import document, json_option, next_step, people, profil
 from leftfold.errors import RunError
 
 if TYPE_CHECKING:
+    from leftfold.run.choice import Engine
     from leftfold.training.report import Report
 
 
 @click.command("training-set")
 @click.argument("labels", required=False)
 @click.argument("vector", required=False)
-@click.option("--time", metavar="COLUMN", help="The column of the labels with the moment of each.")
+@click.option("--time", metavar="COLUMN", help="Column with the moment of each label.")
 @as_of_options
-@click.option("--logged", is_flag=True, help="served: take what was logged with a prediction, if the view is the same.")
-@click.option("--out", metavar="DIR", help="Write it there: parquet files, and a manifest of what it rests on.")
+@click.option(
+    "--logged",
+    is_flag=True,
+    help="Features as logged with predictions, where the view is the same, for --as-of served.",
+)
+@click.option("--out", metavar="DIR", help="New directory for Parquet files, and a manifest of what they rest on.")
 @click.option(
     "--report", is_flag=True, help="Count what is missing, and what another --as-of would have made different."
 )
-@click.option("--again", metavar="DIR", help="Make the one in DIR once more, from the same offsets, and compare.")
+@click.option("--engine", type=click.Choice(["arrow", "spark"]), help="Engine that makes it. [default: the faster one]")
+@click.option("--explain", is_flag=True, help="Say which engine makes it, and why.")
+@click.option(
+    "--again", metavar="DIR", help="Directory of a training set, to make once more from the same offsets and compare."
+)
 @profile_option
 @json_option
 def training_set(
@@ -40,17 +49,22 @@ def training_set(
     logged: bool,
     out: str | None,
     report: bool,
+    engine: Engine | None,
+    explain: bool,
     again: str | None,
     profile: str | None,
     as_json: bool,
 ) -> None:
-    """Each label in LABELS (.parquet, .csv, .jsonl) with the features of VECTOR at its moment, from the log."""
+    """Join labels with features of their moments.
+
+    LABELS is a file (.parquet, .csv, .jsonl) or a directory. VECTOR is a vector, a view of features or a table.
+    """
     import leftfold
 
     if again is not None:
         if labels or vector or time or out:
             raise click.UsageError("--again DIR stands alone: DIR says what it was made of.")
-        _again(leftfold.open(profile=profile), again, as_json=as_json)
+        _again(leftfold.open(profile=profile), again, engine, explain=explain, as_json=as_json)
         return
     if not (labels and vector and time) or not (out or report):
         raise click.UsageError("LABELS, VECTOR and --time are needed, and --out DIR or --report; or --again DIR alone.")
@@ -65,7 +79,11 @@ def training_set(
         batch=dict(batch),
         build=dict(build),
         logged=logged,
+        engine=engine,
     ) as dataset:
+        choice = dataset.choice
+        if explain and not as_json:
+            say(str(choice))
         manifest = dataset.write(out) if out else None
         counted = dataset.report() if report else None
     if as_json:
@@ -74,6 +92,7 @@ def training_set(
             directory=out,
             manifest=manifest,
             report=None if counted is None else counted.as_json(),
+            choice=choice.as_json(),
         )
         return
     if counted is not None:
@@ -83,8 +102,10 @@ def training_set(
         next_step(f"leftfold training-set --again {out}")
 
 
-def _again(app: Any, directory: str, *, as_json: bool) -> None:
-    with app.training_set_again(directory) as dataset:
+def _again(app: Any, directory: str, engine: Engine | None, *, explain: bool, as_json: bool) -> None:
+    with app.training_set_again(directory, engine=engine) as dataset:
+        if explain and not as_json:
+            say(str(dataset.choice))
         digest = dataset.digest()
     if digest != dataset.expected:
         raise RunError(

@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from leftfold import clock
+from leftfold.cli.fixes import for_profile
 from leftfold.cli.metrics import metrics_option, serving
 from leftfold.cli.output import VERSION, document, json_option, next_step, people, profile_option, say
 from leftfold.cli.progress import Interval, end_on_signal
@@ -37,13 +38,18 @@ _KINDS = ("views", "helpers")
 
 
 @click.command()
-@click.option("--views", help="Only these views: a,b. [default: all]")
+@click.option("--views", metavar="NAME,NAME", help="Views to run. [default: all]")
 @click.option("--until-caught-up", is_flag=True, help="End when all that is in the log now has been applied.")
 @click.option(
     "--fresh",
     multiple=True,
     metavar="VIEW",
-    help="Read the log from its start into a new build of VIEW (or TOPIC.intake).",
+    help="View (or TOPIC.intake) whose log is read from its start, into a new build.",
+)
+@click.option(
+    "--take-over",
+    is_flag=True,
+    help="Move readers to a changed definition once it has caught up. [default: in the local profile only]",
 )
 @metrics_option
 @profile_option
@@ -52,6 +58,7 @@ def run(
     views: str | None,
     until_caught_up: bool,
     fresh: tuple[str, ...],
+    take_over: bool,
     metrics: str | None,
     profile: str | None,
     as_json: bool,
@@ -61,7 +68,7 @@ def run(
 
     app = leftfold.open(profile=profile)
     names = [n.strip() for n in views.split(",")] if views else list(app.catalog.views)
-    supervisor = app.supervisor(views=names, until_caught_up=until_caught_up, fresh=fresh)
+    supervisor = app.supervisor(views=names, until_caught_up=until_caught_up, fresh=fresh, take_over=take_over or None)
     known = [p.view for p in supervisor.progress]
     if stray := set(fresh) - set(known):
         raise click.UsageError(f"--fresh {min(stray)}: it is not among what is to run ({', '.join(known)})")
@@ -191,7 +198,7 @@ def _summary(ended: Sequence[Progress], seconds: float) -> None:
         if p.note is not None:
             say(f"  {p.note}")
         if p.error is not None:
-            say(str(p.error))
+            say(str(for_profile(p.error)))
     if all(p.error is None for p in ended) and ended:
         next_step(f"leftfold get {ended[0].view} KEY")
 
@@ -217,10 +224,10 @@ def _did(p: Progress, seconds: float) -> str:
 @profile_option
 @json_option
 def get(view: str, key: tuple[str, ...], profile: str | None, as_json: bool) -> None:
-    """The row of one entity, or a vector, now. KEY is the value, or name=value for each of several."""
-    import leftfold
+    """Read the row of one entity, or a vector. KEY is the value, or name=value for each of several."""
+    from leftfold import app as projects  # the public names, which declarations need, are not imported here
 
-    app = leftfold.open(profile=profile)
+    app = projects.open(profile=profile)
     row = app.get(view, **parsed_key(app.reader.keys(view), key))
     if as_json:
         document(

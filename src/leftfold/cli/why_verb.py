@@ -29,14 +29,14 @@ _MARKS = {"same": "✓", "different": "✗", "unknown": "?"}
 @click.command()
 @click.argument("view")
 @click.argument("key", nargs=-1, required=True)
-@click.option("--at", type=Moment(), help="For a past moment (ISO 8601; UTC unless it says so).")
-@click.option("--all", "everything", is_flag=True, help=f"Every tile and event, not only the newest {SHOWN}.")
+@click.option("--at", type=Moment(), help="Past moment of the values (ISO 8601; UTC unless it says so). [default: now]")
+@click.option("--all", "everything", is_flag=True, help=f"All tiles and events, not only the newest {SHOWN}.")
 @profile_option
 @json_option
 def why(
     view: str, key: tuple[str, ...], at: datetime | None, everything: bool, profile: str | None, as_json: bool
 ) -> None:
-    """Show what made the values of one entity: its tiles, its events, and whether both agree. KEY as for get."""
+    """Show the records behind the values of one entity. Its tiles, its events, whether both agree. KEY as for get."""
     import leftfold
 
     app = leftfold.open(profile=profile)

@@ -678,7 +678,7 @@ class Consuming(GroupEvents):
                     "not-applied",
                     f"topic {topic} does not exist",
                     why=f"consumer {self._consumer.name} reads or writes it",
-                    fix="leftfold apply --yes",
+                    fix="leftfold apply",
                     source=self._consumer.source,
                 )
 

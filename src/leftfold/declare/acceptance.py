@@ -16,6 +16,8 @@ from leftfold.fold.definition import Key
 from leftfold.fold.expressions import Expression, evaluate
 from leftfold.fold.values import entity_text
 
+ACCEPTED = "accepted"
+OUTCOMES = (ACCEPTED, "late", "future", "rejected")  # of a record
 _DIGITS = 20  # of the longest number
 _BYTES_PER_CHARACTER = 8  # at most 4 in UTF-8, and twice that where a part of a key is escaped
 

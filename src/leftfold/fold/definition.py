@@ -152,6 +152,20 @@ class Definition:
             names |= expressions.fields_of(rule)
         return names
 
+    def judged(self) -> dict[str, Kind]:
+        """The kind of every field whose value decides whether a record is accepted: those that the view reads.
+
+        Its time is not among them, nor a field of which only the presence is counted.
+        """
+        conditions = [c.where for c in self.columns if c.where is not None]
+        if self.stream is None:
+            conditions += self.rules
+        return {
+            **{k.name: k.kind for k in self.keys},
+            **{c.field: c.kind for c in self.columns if c.field and c.aggregate != "count"},
+            **{ref.name: ref.kind for condition in conditions for ref in expressions.references(condition)},
+        }
+
     def kinds(self) -> dict[str, Kind]:
         """The kind of each feature's value. For last_n it is the kind of the elements."""
         found: dict[str, Kind] = {}

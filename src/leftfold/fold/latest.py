@@ -58,6 +58,13 @@ class Latest:
             names |= expressions.fields_of(rule)
         return names
 
+    def judged(self) -> dict[str, Kind]:
+        """The kind of every field whose value decides whether a record is accepted; lists do not."""
+        return {
+            **{k.name: k.kind for k in self.keys},
+            **{c.field: c.kind for c in self.columns if not c.repeated},
+        }
+
     def row(self, values: list[Any] | None) -> dict[str, Any]:
         """Convert the JSON values of a row to the values that a user reads. `values` is None if there is no row."""
         held = values if values is not None else [None] * len(self.columns)

@@ -75,9 +75,11 @@ def _new(facts: Facts, view: DeclaredView, build: ObservedBuild, lacking: tuple[
         f"view {view.name}",
         f"means something else than {build.id}: a new build reads {_read(facts, view)}"
         + (lacking[0] if lacking else ""),
-        "Nothing of one definition's rows is taken over into another's, and readers follow the old build until the new "
-        f"one has caught up{tail}.",
-        f"leftfold run builds it; if the change was not meant, undo it and {build.id} goes on",
+        f"Nothing of one definition's rows is taken over into another's, and {_readers_stay(facts)}{tail}.",
+        f"leftfold run builds it; if the change was not meant, undo it and {build.id} goes on"
+        if facts.profile.is_local
+        else f"leftfold rebuild {view.name} builds it beside {build.id}, which a run of the old declaration keeps up "
+        "to date meanwhile; if the change was not meant, undo it",
         view.source,
     )
 
@@ -94,12 +96,19 @@ def _another_release(facts: Facts, view: DeclaredView, build: ObservedBuild, lac
         + (
             "Readers of each release refuse the rows of the other (unknown-layout)."
             if rows
-            else "Readers follow it until the new build has caught up."
+            else f"{_readers_stay(facts).capitalize()}."
         ),
         "run the view with this release"
+        + ("" if facts.profile.is_local else f", and leftfold promote {view.name} once the new build has caught up")
         + (", and give its readers this release once the new build has caught up" if rows else ""),
         view.source,
     )
+
+
+def _readers_stay(facts: Facts) -> str:
+    """Say for how long readers follow the old build. Only the local profile moves them without being asked."""
+    until = "until the new one has caught up" if facts.profile.is_local else "until leftfold promote moves them"
+    return f"readers follow the old build {until}"
 
 
 def _read(facts: Facts, view: DeclaredView) -> str:

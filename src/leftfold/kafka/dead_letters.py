@@ -159,7 +159,7 @@ class DeadLetterWriter:
                 f"a dead letter was not acknowledged by {self._topic}",
                 why=self._failures[0].str(),
                 state="its record is not settled: the next start handles it again",
-                fix="leftfold apply --yes creates the topic; leftfold topics shows whether the brokers take records",
+                fix="leftfold apply creates the topic; leftfold topics shows whether the brokers take records",
                 retriable=True,
             )
 
@@ -277,7 +277,7 @@ class DeadLetters:
                 "companion-missing",
                 f"topic {topic} does not exist",
                 why=f"the dead letters of {self._consumer} are kept in topics of its own, which apply makes",
-                fix="leftfold apply --yes",
+                fix="leftfold apply",
             )
         for record in scan(self._kafka, topic, range(partitions)):
             place = first_place_of(record) if topic == self._again else RecordPlace.parse(record.key)

@@ -140,7 +140,7 @@ class DocumentLog:
                 "not-applied",
                 f"topic {self._topic} does not exist",
                 why=self.purpose,
-                fix="leftfold apply --yes",
+                fix="leftfold apply",
             )
         return len(topic.partitions)
 

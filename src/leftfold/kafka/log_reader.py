@@ -23,6 +23,14 @@ from leftfold.kafka.failures import Heard, failed, quiet, unreachable
 from leftfold.settings import Kafka
 
 _NONE_THAT_LATE = -1  # librdkafka's value for "the end"
+_SETTINGS: dict[str, Any] = {
+    "enable.auto.commit": False,
+    "isolation.level": "read_committed",
+    "auto.offset.reset": "earliest",  # used if retention has just deleted the start
+    "enable.partition.eof": True,  # the last offsets may hold no record: transaction markers, compaction
+    # librdkafka knows that a partition ends there once a broker has waited that long for more. It comes with 500 ms.
+    "fetch.wait.max.ms": 50,
+}
 
 
 class Logged(NamedTuple):
@@ -37,20 +45,15 @@ class Logged(NamedTuple):
     value: bytes | None
 
 
+def _consumer(kafka: Kafka, heard: Heard) -> Consumer:
+    return Consumer({**kafka.for_librdkafka(), "group.id": kafka.reading_group, **_SETTINGS, **quiet(heard)})
+
+
 class LogReader:
     def __init__(self, kafka: Kafka) -> None:
         self._kafka = kafka
         self._heard = Heard(kafka)
-        settings: dict[str, Any] = {
-            **kafka.for_librdkafka(),
-            "group.id": kafka.reading_group,
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,  # the last offsets may hold no record: transaction markers, compaction
-            "auto.offset.reset": "earliest",  # used if retention has just deleted the start
-            **quiet(self._heard),
-        }
-        self._consumer = Consumer(settings)
+        self._consumer = _consumer(kafka, self._heard)
 
     def firsts(self, topic: str, partitions: Iterable[int], since_us: int | None = None) -> dict[int, int | None]:
         """Return each partition's first offset, or its first one logged since `since_us`; None if there is none.
@@ -76,15 +79,18 @@ class LogReader:
         left = {p: end for p, (start, end) in ranges.items() if start < end}
         self._consumer.assign([TopicPartition(topic, p, ranges[p][0]) for p in left])
         while left:
+            message: Any  # its annotations allow for None in all that a record has
             for message in arrived(self._consumer, self._kafka, self._heard, topic):
-                partition = cast(int, message.partition())
-                ended = self._ended(message)
-                if partition not in left:
+                partition, error = message.partition(), message.error()
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    raise self._failed(error, topic)
+                end = left.get(partition)
+                if end is None:
                     continue
-                offset = cast(int, message.offset())
-                if not ended and offset < left[partition]:
-                    yield _logged(topic, message, first_log=first_log)
-                if ended or offset + 1 >= left[partition]:
+                offset = message.offset()
+                if error is None and offset < end:
+                    yield _logged(topic, partition, offset, message, first_log=first_log)
+                if error is not None or offset + 1 >= end:
                     del left[partition]
                     self._consumer.incremental_unassign([TopicPartition(topic, partition)])
         self._consumer.unassign()
@@ -96,39 +102,24 @@ class LogReader:
             for message in self._consumer.consume(_AT_ONCE, timeout=_FOLLOWED_S):
                 error = message.error()
                 if error is None:
-                    yield _logged(topic, message, first_log=first_log)
+                    partition, offset = cast(int, message.partition()), cast(int, message.offset())
+                    yield _logged(topic, partition, offset, message, first_log=first_log)
                 elif error.code() != KafkaError._PARTITION_EOF and not error.retriable():
                     raise self._failed(error, topic)
 
     def close(self) -> None:
         self._consumer.close()
 
-    def _ended(self, message: Message) -> bool:
-        error = message.error()
-        if error is None:
-            return False
-        if error.code() == KafkaError._PARTITION_EOF:
-            return True
-        raise self._failed(error, cast(str, message.topic()))
-
     def _failed(self, error: KafkaError, topic: str) -> LogError:
         return failed(self._kafka, error, topic=topic, group=self._kafka.reading_group)
 
 
-def _logged(topic: str, message: Message, *, first_log: bool) -> Logged:
+def _logged(topic: str, partition: int, offset: int, message: Message, *, first_log: bool) -> Logged:
     kind, log_ms = message.timestamp()
     log_us, by_broker = log_ms * 1_000, kind == TIMESTAMP_LOG_APPEND_TIME
     if first_log:
         log_us, by_broker = log_time_of(header_of(headers_of(message)), log_us, by_broker=by_broker)
-    return Logged(
-        topic,
-        cast(int, message.partition()),
-        cast(int, message.offset()),
-        log_us,
-        by_broker,
-        message.key(),
-        message.value(),
-    )
+    return Logged(topic, partition, offset, log_us, by_broker, message.key(), message.value())
 
 
 def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
@@ -171,17 +162,7 @@ def scan(
     end: while other partitions are still read, a partition that is written to reaches an end again and again.
     """
     heard = Heard(kafka)
-    consumer = Consumer(
-        {
-            **kafka.for_librdkafka(),
-            "group.id": kafka.reading_group,
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,  # reports the end even if compaction or a transaction left gaps before it
-            **quiet(heard),
-        }
-    )
+    consumer = _consumer(kafka, heard)
     try:
         begins = since or {}
         consumer.assign([TopicPartition(topic, p, begins.get(p, OFFSET_BEGINNING)) for p in partitions])

@@ -479,6 +479,6 @@ def not_registered(topic: Topic[Any], name: str) -> LogError:
         "schema-not-registered",
         f"the schema of {topic.event.__name__} is not registered for topic {name}",
         why="a record is written under a registered schema, so that every reader can decode it",
-        fix="leftfold apply --yes",
+        fix="leftfold apply",
         source=topic.source,
     )

@@ -7,15 +7,15 @@ import re
 import ssl
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import Any, TypeVar
-
-from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
-from confluent_kafka.schema_registry.common._httpx_compat import httpx  # the httpx that this release uses
-from confluent_kafka.schema_registry.error import SchemaRegistryError
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from leftfold.errors import LogError, behind
 from leftfold.settings import Registry
+
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+    from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 T = TypeVar("T")
 _NOT_FOUND = 404
@@ -32,6 +32,8 @@ def subject_of(topic: str) -> str:
 
 
 class SchemaRegistry:
+    """A registry. Its client is imported with the first question: that takes longer than most questions."""
+
     def __init__(self, settings: Registry) -> None:
         self._url = re.sub(r"//[^/@]*@", "//", settings.url)  # for messages, so without the password
         conf: dict[str, Any] = {"url": settings.url}
@@ -40,7 +42,13 @@ class SchemaRegistry:
             conf["basic.auth.user.info"] = f"{settings.username}:{password}"
         if settings.ca:
             conf["ssl.ca.location"] = settings.ca
-        self._client = SchemaRegistryClient(conf)
+        self._conf = conf
+
+    @cached_property
+    def _client(self) -> SchemaRegistryClient:
+        from confluent_kafka.schema_registry import SchemaRegistryClient
+
+        return SchemaRegistryClient(self._conf)
 
     def versions(self, subject: str) -> dict[int, str]:
         """Return every schema ever registered for a subject, by id.
@@ -130,14 +138,12 @@ class SchemaRegistry:
         )
 
     def register(self, subject: str, schema: str) -> int:
-        try:
-            return int(self._client.register_schema(subject, _avro(schema)))
-        except SchemaRegistryError as error:
+        def refused(error: SchemaRegistryError) -> int:
             if error.http_status_code == _CONFLICT:
                 raise incompatible(subject, error.error_message) from error
             raise self._refused(error) from error
-        except (OSError, httpx.TransportError) as error:
-            raise self._unreachable(error) from error
+
+        return self._asked(lambda: int(self._client.register_schema(subject, _avro(schema))), refused)
 
     def forget(self, subject: str) -> None:
         """Delete a subject for good. A registry requires a soft delete first."""
@@ -151,12 +157,21 @@ class SchemaRegistry:
         return self._call(lambda: self._client.get_versions(subject, deleted=deleted), missing=none)
 
     def _call(self, ask: Callable[[], T], *, missing: T) -> T:
-        try:
-            return ask()
-        except SchemaRegistryError as error:
+        def refused(error: SchemaRegistryError) -> T:
             if error.http_status_code == _NOT_FOUND:
                 return missing
             raise self._refused(error) from error
+
+        return self._asked(ask, refused)
+
+    def _asked(self, ask: Callable[[], T], refused: Callable[[SchemaRegistryError], T]) -> T:
+        from confluent_kafka.schema_registry.common._httpx_compat import httpx  # the httpx that this release uses
+        from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+        try:
+            return ask()
+        except SchemaRegistryError as error:
+            return refused(error)
         except (OSError, httpx.TransportError) as error:
             raise self._unreachable(error) from error
 
@@ -196,4 +211,6 @@ def incompatible(subject: str, why: str) -> LogError:
 
 
 def _avro(schema: str) -> Any:
+    from confluent_kafka.schema_registry import Schema
+
     return Schema(json.dumps(json.loads(schema)), "AVRO")

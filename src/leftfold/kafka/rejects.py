@@ -237,7 +237,7 @@ class Rejects:
                 "companion-missing",
                 f"topic {topic} does not exist",
                 why=f"what is refused of {self._topic.name} is kept in topics of its own, which apply makes",
-                fix="leftfold apply --yes",
+                fix="leftfold apply",
                 source=self._topic.source,
             )
         for record in scan(self._kafka, topic, range(partitions)):

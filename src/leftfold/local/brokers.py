@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from leftfold import jars, private
+from leftfold import class_archive, jars, private
 from leftfold.errors import LocalError
 from leftfold.local import java, wire
 from leftfold.local.endpoints import HOST, Endpoints
@@ -92,7 +92,7 @@ def service(state: Path, endpoints: Endpoints, *, node: int, java_path: str) -> 
     return Service(
         name=f"broker-{node}",
         argv=(
-            *(java_path, *HEAP, *java.BRIEF, *java.FLAGS, *LOGGING),
+            *(java_path, *HEAP, *_archived(), *java.BRIEF, *java.FLAGS, *LOGGING),
             *("-cp", _classpath(), "kafka.Kafka", "server.properties"),
         ),
         directory=directory,
@@ -121,7 +121,7 @@ def formatted(service: Service) -> bool:
 def format_argv(*, cluster_id: str, java_path: str) -> tuple[str, ...]:
     """The command that formats the directory in which it runs. It takes a JVM about a second, so three run at once."""
     tool = ("kafka.tools.StorageTool", "format", "--cluster-id", cluster_id, "--config", "server.properties")
-    return (java_path, *java.BRIEF, *LOGGING, "-cp", _classpath(), *tool)
+    return (java_path, *_archived(), *java.BRIEF, *LOGGING, "-cp", _classpath(), *tool)
 
 
 def unformatted(service: Service) -> LocalError:
@@ -136,6 +136,10 @@ def unformatted(service: Service) -> LocalError:
 
 def _classpath() -> str:
     return f"{jars.ensure('kafka')}/*"
+
+
+def _archived() -> tuple[str, ...]:
+    return class_archive.flags(jars.cache_home(), jars.ensure("kafka"))
 
 
 def _write(path: Path, text: str) -> None:

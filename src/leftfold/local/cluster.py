@@ -117,7 +117,7 @@ def reset(root: Path, *, confirm: str, progress: Progress | None = None) -> dict
             "reset-not-confirmed",
             f"reset needs the name of the project directory, {root.resolve().name}, and was given {confirm!r}",
             why="it deletes every topic, schema and stored feature of the local cluster, and there is no undo",
-            fix=f"leftfold reset --yes {root.resolve().name}",
+            fix=f"run leftfold reset on a terminal, and type {root.resolve().name}",
         )
     say = progress or (lambda _: None)
     with exclusive(root, say):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from leftfold import jars
+from leftfold import class_archive, jars
 from leftfold.errors import LocalError
 from leftfold.local import cluster, java, ports, postgres_server, redis_server, spark_cluster
 from leftfold.local import endpoints as record
@@ -31,7 +31,16 @@ class Check:
 
 def examine(root: Path | None) -> list[Check]:
     """Run all checks. Without a project, run only the checks of the machine."""
-    machine = [_java(), *_jars(), _maven(), _redis(), _postgres(root), _pyspark(root), _disk(root or Path.cwd())]
+    machine = [
+        _java(),
+        *_jars(),
+        *_classes(),
+        _maven(),
+        _redis(),
+        _postgres(root),
+        _pyspark(root),
+        _disk(root or Path.cwd()),
+    ]
     return machine + (_cluster(root) if root else [Check("project", "idle", "not inside a project", "leftfold init")])
 
 
@@ -51,6 +60,16 @@ def _jars() -> list[Check]:
         else Check(f"jars: {name}", "ok", f"{len(files)} verified in {jars.directory(name)}")
         for name, files in jars.needed().items()
     ]
+
+
+def _classes() -> list[Check]:
+    spark_jars = class_archive.spark_jars()
+    archive = None if spark_jars is None else class_archive.path(jars.cache_home(), spark_jars)
+    if archive is None:  # other checks say that Java or PySpark is missing
+        return []
+    if archive.is_file():
+        return [Check("classes", "ok", f"Spark's are archived in {archive}")]
+    return [Check("classes", "idle", "Spark's are not archived: it starts later", "python -m leftfold.jars fetch")]
 
 
 def _maven() -> Check:

@@ -11,7 +11,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from leftfold import jars
+from leftfold import class_archive, jars
 from leftfold.local import java
 from leftfold.local.endpoints import HOST
 from leftfold.local.service import PROBE_S, Service
@@ -22,9 +22,10 @@ HEAP = "-Xmx384m"  # it idles at about 150 MB
 def service(state: Path, *, port: int, java_path: str) -> Service:
     home = unpacked()
     runner = next(home.glob("*-runner.jar"))
+    archived = class_archive.flags(jars.cache_home(), home)
     return Service(
         name="registry",
-        argv=(java_path, HEAP, *java.BRIEF, *java.FLAGS, "-jar", str(runner)),
+        argv=(java_path, HEAP, *archived, *java.BRIEF, *java.FLAGS, "-jar", str(runner)),
         directory=state / "registry",
         log=state / "logs" / "registry.log",
         port=port,

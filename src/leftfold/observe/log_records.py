@@ -14,6 +14,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, NamedTuple
 
+from leftfold.declare.acceptance import ACCEPTED
 from leftfold.declare.event import fields_of
 from leftfold.declare.topic import Topic
 from leftfold.errors import LogError
@@ -25,7 +26,6 @@ from leftfold.kafka.log_reader import Logged, LogReader
 from leftfold.kafka.partitioner import partition_of
 from leftfold.kafka.registry import SchemaRegistry
 from leftfold.settings import Kafka
-from leftfold.store.layout import ACCEPTED
 from leftfold.units import counted
 
 

@@ -18,10 +18,11 @@ from leftfold.fold.profiles import VERSION, ColumnDrift, ColumnProfile, drift_of
 from leftfold.spark.quality.predictions import answered
 from leftfold.spark.quality.profiles import counted, kinds_of, profiles_of
 from leftfold.spark.training.assemble import cached
-from leftfold.training.sets import manifest_of
+from leftfold.training.manifest import manifest_of
 
 if TYPE_CHECKING:
-    from leftfold.spark.session import DataFrame, SparkSession
+    from leftfold.run.deployment import Deployment
+    from leftfold.spark.session import DataFrame
 
 _NEEDS = "a drift is counted from"
 
@@ -89,9 +90,9 @@ def other_side(directory: str | None, start: datetime | None, end: datetime | No
     return f"{first}..{last}"
 
 
-def profile_of_set(directory: str, session: SparkSession) -> dict[str, ColumnProfile]:
+def profile_of_set(directory: str, deployment: Deployment) -> dict[str, ColumnProfile]:
     """Return the profile in the manifest of a training set."""
-    document = manifest_of(directory, session).get("profile")
+    document = manifest_of(directory, deployment).get("profile")
     if document is None or document.get("version") != VERSION:
         raise RunError(
             "profile-missing",

@@ -30,6 +30,7 @@ from leftfold.fold.definition import Definition
 from leftfold.fold.expressions import from_micros
 from leftfold.fold.latest import Latest
 from leftfold.kafka.registry import subject_of
+from leftfold.offsets import SLOTS_PER_TOPIC
 from leftfold.replay.replay import Replay
 from leftfold.run.deployment import Deployment
 from leftfold.run.receipt_store import ReceiptStore
@@ -38,12 +39,12 @@ from leftfold.spark.files import exists
 from leftfold.spark.quality.skew import BuildPast, Compared, Predicted, ViewOfVector, compared, redriven_rows
 from leftfold.spark.sinks.delta import version_of
 from leftfold.spark.sinks.lake import lake_at
-from leftfold.spark.source import SLOTS_PER_TOPIC
 from leftfold.spark.training.assemble import ViewPast, oldest_logged, originals, outside
 from leftfold.spark.training.latest_as_of import versions_in_lake
 from leftfold.store.builds import manifest_of
 from leftfold.store.layout import definition_in
-from leftfold.training.sets import Served, begins_of, logged_past, served_by, with_lake
+from leftfold.training.by_spark import logged_past
+from leftfold.training.served import Served, begins_of, served_by, with_lake
 from leftfold.training.topics import PastReader, TopicPast
 
 if TYPE_CHECKING:

@@ -279,7 +279,7 @@ class Archives:
                 "not-applied",
                 f"topic {name} does not exist",
                 why="an archive belongs to a topic of the cluster",
-                fix="leftfold apply --yes",
+                fix="leftfold apply",
                 source=topic.source,
             )
         return name, table, there[name]

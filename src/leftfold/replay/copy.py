@@ -58,7 +58,7 @@ def copying(
                 "not-applied",
                 f"topic {name} does not exist",
                 why="a copy needs both topics",
-                fix="ask the topic's owner to create it" if topic.external else "leftfold apply --yes",
+                fix="ask the topic's owner to create it" if topic.external else "leftfold apply",
                 source=topic.source,
             )
     here, there = (

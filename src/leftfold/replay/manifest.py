@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from leftfold.errors import RunError
 from leftfold.offsets import Ranges
-
-if TYPE_CHECKING:
-    from leftfold.spark.session import SparkSession
+from leftfold.places import local_path
+from leftfold.run.deployment import Deployment
 
 FILE = "manifest.json"
+UNFINISHED = ".unfinished-"  # in the name of a directory that a replay writes to, until it is whole
 VERSION = 1
 Format = Literal["parquet", "jsonl"]
 
@@ -65,11 +65,14 @@ def not_a_replay(directory: str, why: str) -> RunError:
     )
 
 
-def read_manifest(session: SparkSession, directory: str) -> Manifest:
-    from leftfold.spark import files
+def read_manifest(directory: str, deployment: Deployment) -> Manifest:
+    path = local_path(directory, deployment.profile.spark.conf)
+    if path is None:
+        from leftfold.spark import files
 
-    place = f"{directory}/{FILE}"
-    text = files.read_text(session, place)
+        text = files.read_text(deployment.session(), f"{directory}/{FILE}")
+    else:
+        text = (path / FILE).read_text() if (path / FILE).is_file() else None
     if text is None:
         raise not_a_replay(directory, f"it has no {FILE}, which is written last")
     return Manifest.parse(text, directory)

@@ -1,17 +1,21 @@
 """Replay: a range of a topic, read again as a DataFrame or written to files with a manifest.
 
-The manifest lets a replay be repeated and compared. A replay is lazy: its offsets are frozen when it is made, and Spark
-starts when rows are asked for. For a topic with an archive, Spark starts earlier, to find the offsets.
+The manifest lets a replay be repeated and compared. A replay is lazy: its offsets are frozen when it is made, and rows
+are read when they are asked for. A small one is written without Spark. For a topic with an archive, Spark starts at
+once, to find the offsets.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from leftfold import clock
+from leftfold.declare.event import fields_of
 from leftfold.declare.keys import key_values
 from leftfold.declare.topic import Topic
 from leftfold.errors import RunError
@@ -20,18 +24,22 @@ from leftfold.kafka.admin import Admin
 from leftfold.kafka.failures import in_java
 from leftfold.kafka.registry import SchemaRegistry
 from leftfold.offsets import Offsets, Ranges
-from leftfold.replay.manifest import FILE, Format, Manifest
-from leftfold.run.sources import learned
-from leftfold.spark.source import Source
+from leftfold.places import local_path
+from leftfold.replay.manifest import FILE, UNFINISHED, Format, Manifest, read_manifest
+from leftfold.run.choice import Choice, Engine, chosen, for_replay, only_spark
+from leftfold.run.deployment import Deployment, TopicPlace
 
 if TYPE_CHECKING:
+    from leftfold.arrow.rows import RowContent
+    from leftfold.replay.by_arrow import ArrowReplay
     from leftfold.spark.history.replayed import Content
     from leftfold.spark.session import DataFrame, SparkSession
+    from leftfold.spark.source import Source
 
 
 T = TypeVar("T")
 Watch = Callable[[int, int], None]  # tasks done, and how many are known so far
-_UNFINISHED = ".unfinished-"
+_WHAT = "this replay"
 
 
 @dataclass
@@ -41,9 +49,40 @@ class Replay:
     topic: Topic[Any]
     topic_id: str
     ranges: Ranges  # frozen: every read gives the same records
-    source: Source  # replaced when a read meets a schema that it does not know yet
-    registry: SchemaRegistry
-    start_session: Callable[[], SparkSession]
+    place: TopicPlace
+    deployment: Deployment
+
+    @cached_property
+    def source(self) -> Source:
+        """The source that Spark reads. It is replaced when a read meets a schema that it does not know yet."""
+        fields = frozenset(fields_of(self.topic.event))
+        return self.deployment.source((self.topic,), fields, who="a replay", at=self.topic.source)
+
+    @property
+    def registry(self) -> SchemaRegistry:
+        return self.deployment.engines.registry
+
+    def start_session(self) -> SparkSession:
+        return self.deployment.session(lake=self.topic.archive)
+
+    def choice(self, directory: str | None, engine: Engine | None = None) -> Choice:
+        """Choose whether Arrow or Spark reads the records, to write them to `directory` if it is given."""
+
+        def only_spark_reads() -> str | None:
+            if self.topic.archive:
+                return f"some records of {self.topic.name} may be in its archive alone"
+            if directory is not None and self._path(directory) is None:
+                return f"{directory} is not on this machine's disk"
+            return None
+
+        return chosen(_WHAT, engine, only_spark_reads, lambda: for_replay(sum(len(r) for r in self.ranges)))
+
+    def manifest_of(self, directory: str) -> Manifest:
+        """Return the manifest of an earlier replay."""
+        return read_manifest(directory, self.deployment)
+
+    def _path(self, directory: str) -> Path | None:
+        return local_path(directory, self.deployment.profile.spark.conf)
 
     def frame(self, session: SparkSession | None = None, /, **key: Any) -> DataFrame:
         """Return a DataFrame with one row for every record of the range.
@@ -69,12 +108,22 @@ class Replay:
         *,
         session: SparkSession | None = None,
         watch: Watch = lambda _done, _known: None,
+        engine: Engine | None = None,
     ) -> Manifest:
         """Write the records to files under `directory`, and return their manifest.
 
         The directory appears in one rename, together with its manifest, after everything is written. What a replay
-        that died left next to it is removed first.
+        that died left next to it is removed first. Without a session, and if that is expected to be done first, this
+        process writes them itself, with Arrow. `engine` decides it.
         """
+        choice = self.choice(directory, engine) if session is None else Choice("spark", "its session was given")
+        if choice.engine == "arrow":
+            from leftfold.arrow import OnlySparkError
+
+            try:
+                return self._write_by_arrow(directory, format, watch)
+            except OnlySparkError as error:
+                only_spark(_WHAT, str(error), engine)
         from leftfold.spark import files
         from leftfold.spark.history import replayed
         from leftfold.spark.query import watching
@@ -83,9 +132,9 @@ class Replay:
         directory = files.absolute(session, directory)
         if files.exists(session, directory):
             raise out_exists(directory)
-        for left in files.siblings(session, directory, _UNFINISHED):
+        for left in files.siblings(session, directory, UNFINISHED):
             files.remove(session, left)
-        beside = f"{directory}{_UNFINISHED}{uuid.uuid4().hex[:8]}"
+        beside = f"{directory}{UNFINISHED}{uuid.uuid4().hex[:8]}"
         records, staged = f"{beside}/records", f"{beside}/staged"
         parquet = records if format == "parquet" else staged
         with watching(session, watch):
@@ -97,11 +146,24 @@ class Replay:
                 lines = replayed.count_lines(session, records)
                 assert lines == content.records, f"{lines} lines were written of {content.records} records"
                 files.remove(session, staged)
-        manifest = self._manifest(content, columns, format)
+        manifest = self._manifest(content, columns, format, self.source.writer_schemas, self.source.rejected_ids)
         files.write_text(session, f"{beside}/{FILE}", manifest.as_text())
         if files.exists(session, directory) or not files.rename(session, beside, directory):
             raise out_exists(directory)
         return manifest
+
+    def _write_by_arrow(self, directory: str, format: Format, watch: Watch) -> Manifest:
+        from leftfold.replay.by_arrow import ArrowReplay
+
+        path = self._path(directory)
+        assert path is not None, "chosen for that"
+        if path.exists():
+            raise out_exists(directory)
+
+        def described(content: RowContent, columns: dict[str, str], read: ArrowReplay) -> Manifest:
+            return self._manifest(content, columns, format, set(read.schemas.known), read.schemas.rejected)
+
+        return ArrowReplay(self.place, self.ranges, self.deployment).write(path, format, described, watch)
 
     def again(
         self,
@@ -109,11 +171,9 @@ class Replay:
         *,
         session: SparkSession | None = None,
         watch: Watch = lambda _done, _known: None,
-    ) -> Content:
+        engine: Engine | None = None,
+    ) -> Content | RowContent:
         """Read the manifest's ranges again, with the schemas that it names. Raise if the content is not the same."""
-        from leftfold.spark.history import replayed
-        from leftfold.spark.query import watching
-
         if manifest.topic_id != self.topic_id:
             raise RunError(
                 "topic-recreated",
@@ -122,30 +182,61 @@ class Replay:
                 "records that are gone",
                 fix=f"leftfold replay {self.topic.name} --out DIR makes one of the topic that is there now",
             )
-        session = session or self.start_session()
         schemas = {number: self.registry.schema(number) for number in manifest.schema_ids}
         known = {number: text for number, text in schemas.items() if text is not None}
-        rejected = frozenset(manifest.rejected_ids)
-        self.source = replace(self.source, writer_schemas=known, rejected_ids=rejected, unknown="reject")
         self.ranges = manifest.ranges
-        with watching(session, watch):
-            columns, content = self._run(session, lambda rows: (dict(rows.dtypes), replayed.content(rows)))
+        content, columns = self._read_again(manifest, known, session, watch, engine)
         if content.digest != manifest.digest or content.records != manifest.records or columns != manifest.columns:
             raise _differs(manifest, content, columns)
         return content
 
-    def _manifest(self, content: Content, columns: dict[str, str], format: Format) -> Manifest:
+    def _read_again(
+        self,
+        manifest: Manifest,
+        known: dict[int, str],
+        session: SparkSession | None,
+        watch: Watch,
+        engine: Engine | None,
+    ) -> tuple[Content | RowContent, dict[str, str]]:
+        choice = self.choice(None, engine) if session is None else Choice("spark", "its session was given")
+        if choice.engine == "arrow":
+            from leftfold.arrow import OnlySparkError
+            from leftfold.replay.by_arrow import ArrowReplay
+
+            place = replace(self.place, schemas=known)
+            try:
+                return ArrowReplay(place, self.ranges, self.deployment, rejected=manifest.rejected_ids).content(watch)
+            except OnlySparkError as error:
+                only_spark(_WHAT, str(error), engine)
+        from leftfold.spark.history import replayed
+        from leftfold.spark.query import watching
+
+        session = session or self.start_session()
+        rejected = frozenset(manifest.rejected_ids)
+        self.source = replace(self.source, writer_schemas=known, rejected_ids=rejected, unknown="reject")
+        with watching(session, watch):
+            columns, content = self._run(session, lambda rows: (dict(rows.dtypes), replayed.content(rows)))
+        return content, columns
+
+    def _manifest(
+        self,
+        content: Content | RowContent,
+        columns: dict[str, str],
+        format: Format,
+        schema_ids: Collection[int],
+        rejected_ids: Collection[int],
+    ) -> Manifest:
         return Manifest(
             topic=self.topic.name,
-            name=self.source.topics[0],
+            name=self.place.name,
             topic_id=self.topic_id,
             ranges=self.ranges,
-            schema_ids=tuple(sorted(self.source.writer_schemas)),
-            rejected_ids=tuple(sorted(self.source.rejected_ids)),
+            schema_ids=tuple(sorted(schema_ids)),
+            rejected_ids=tuple(sorted(rejected_ids)),
             columns=columns,
             format=format,
             records=content.records,
-            outcomes=dict(content.outcomes),
+            outcomes=dict(sorted(content.outcomes.items())),
             digest=content.digest,
             made_at=clock.now().isoformat(),
         )
@@ -169,6 +260,7 @@ class Replay:
         The action runs again when it needs a schema that was not known, and when the log deletes records under the
         read. So it must bear being run several times.
         """
+        from leftfold.run.sources import learned
         from leftfold.spark.history.records import over_history
         from leftfold.spark.history.replayed import FAILURES
 
@@ -211,7 +303,7 @@ def out_exists(directory: str) -> RunError:
     )
 
 
-def _differs(manifest: Manifest, content: Content, columns: dict[str, str]) -> RunError:
+def _differs(manifest: Manifest, content: Content | RowContent, columns: dict[str, str]) -> RunError:
     if columns != manifest.columns:
         why = "the event's fields have changed since: the same bytes are read into another shape"
     elif content.records != manifest.records:

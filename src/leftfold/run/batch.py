@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from leftfold import clock
+from leftfold.declare.acceptance import OUTCOMES
 from leftfold.kafka.changelog import ChangelogTopic
 from leftfold.offsets import Offsets
 from leftfold.run.build import RunningBuild
@@ -45,7 +46,7 @@ from leftfold.spark.sinks.online import (
     write_online,
 )
 from leftfold.spark.views.free import FreeJob
-from leftfold.store.layout import DIGESTS, OUTCOMES, PASSED, WRITTEN, LedgerRow
+from leftfold.store.layout import DIGESTS, PASSED, WRITTEN, LedgerRow
 
 if TYPE_CHECKING:
     from leftfold.spark.session import DataFrame

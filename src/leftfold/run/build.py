@@ -48,6 +48,7 @@ class Destination:
     redrive: str | None  # the topic of re-driven records; None for a view of several topics or a compacted one
     publish: Callable[[], None]  # writes what else the store holds for readers
     staged: bool = False  # the build waits for `promote`
+    take_over: bool = True  # a changed definition takes readers over once it has caught up; else it is staged
 
 
 @dataclass(frozen=True)

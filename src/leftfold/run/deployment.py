@@ -1,4 +1,7 @@
-"""A project as it is deployed under one profile: its declarations, the engines that it connects to, and its places."""
+"""A project as it is deployed under one profile: its declarations, the engines that it connects to, and its places.
+
+What needs no Spark imports none, so that small work can do without it.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +26,15 @@ from leftfold.kafka.admin import Admin
 from leftfold.kafka.definition_log import DefinitionLog
 from leftfold.kafka.receipt_log import ReceiptLog
 from leftfold.kafka.registry import SchemaRegistry, subject_of
-from leftfold.run.build import Destination
-from leftfold.run.view import RunningView
+from leftfold.places import local_path
+from leftfold.run.choice import need_spark
 from leftfold.settings import Kafka, OnlineStore, Profile
-from leftfold.spark import source as reading
-from leftfold.spark.session import build_session, session_at_hand
-from leftfold.spark.source import Source
 from leftfold.store.writer import publish_vectors
 
 if TYPE_CHECKING:
+    from leftfold.run.view import RunningView
     from leftfold.spark.session import SparkSession
+    from leftfold.spark.source import Source
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,16 @@ class Engines:
     online: OnlineStore
     admin: Admin
     registry: SchemaRegistry
+
+
+@dataclass(frozen=True)
+class TopicPlace:
+    """A topic as it is in the cluster."""
+
+    topic: Topic[Any]
+    name: str
+    partitions: int
+    schemas: dict[int, str]  # by id; all that the registry has for it
 
 
 @dataclass(frozen=True)
@@ -60,6 +72,9 @@ class Deployment:
 
     def session(self, frame: Any = None, *, lake: bool = True) -> SparkSession:
         """The session of a given DataFrame, else the active one, else a new one. With `lake` it can read Delta."""
+        need_spark()
+        from leftfold.spark.session import build_session, session_at_hand
+
         return session_at_hand(frame) or build_session(
             self.profile.spark, application=self.application, log_file=self.log_file, lake=lake
         )
@@ -69,24 +84,13 @@ class Deployment:
 
         `who` reads them, and is declared at `at`. An error names both.
         """
+        from leftfold.spark.source import Source
+
         engines = self.engines
-        physical = [self.profile.topic_name(t.name, external=t.external) for t in topics]
-        partitions = engines.admin.partitions(physical)
-        schemas: dict[int, str] = {}
-        for topic, topic_name in zip(topics, physical, strict=True):
-            versions = engines.registry.versions(subject_of(topic_name)) if topic.format == "avro" else {}
-            schemas |= versions
-            if topic_name not in partitions or (topic.format == "avro" and not versions):
-                lacks = "has no schema" if topic_name in partitions else "does not exist"
-                raise RunError(
-                    "not-applied",
-                    f"{who} reads topic {topic_name}, which {lacks}",
-                    why="a view needs its topic and the schema of its records",
-                    fix="ask the topic's owner to create it with a schema"
-                    if topic.external
-                    else "leftfold apply --yes",
-                    source=at,
-                )
+        places = [self.place(topic, who=who, at=at) for topic in topics]
+        physical = [place.name for place in places]
+        partitions = {place.name: place.partitions for place in places}
+        schemas = {schema_id: text for place in places for schema_id, text in place.schemas.items()}
         return Source(
             topics=tuple(physical),
             partitions=tuple(partitions[p] for p in physical),
@@ -101,8 +105,45 @@ class Deployment:
             registry=engines.registry,
         )
 
+    def place(self, topic: Topic[Any], *, who: str, at: SourceLine) -> TopicPlace:
+        """The place of a topic, with its schemas as they are now. `who` reads it, and is declared at `at`."""
+        name, engines = self.profile.topic_name(topic.name, external=topic.external), self.engines
+        partitions = engines.admin.partitions([name])
+        schemas = engines.registry.versions(subject_of(name)) if topic.format == "avro" else {}
+        if name not in partitions or (topic.format == "avro" and not schemas):
+            lacks = "has no schema" if name in partitions else "does not exist"
+            raise RunError(
+                "not-applied",
+                f"{who} reads topic {name}, which {lacks}",
+                why="a view needs its topic and the schema of its records",
+                fix="ask the topic's owner to create it with a schema" if topic.external else "leftfold apply",
+                source=at,
+            )
+        return TopicPlace(topic, name, partitions[name], schemas)
+
+    def log_since(self, place: TopicPlace, since: int | None) -> tuple[dict[int, int], list[int]]:
+        """The offsets from which on a log has all that was logged since a moment (µs; None: from the beginning).
+
+        Also the partitions of which that is the first record that the log has: there may have been older ones.
+        """
+        admin, name, partitions = self.engines.admin, place.name, place.partitions
+        firsts = admin.start_offsets(name, partitions)
+        begins = firsts
+        if since is not None:
+            ends, offsets = admin.end_offsets(name, partitions), admin.offsets_at(name, partitions, since)
+            begins = {p: ends[p] if at is None else max(at, firsts[p]) for p, at in offsets.items()}
+        return begins, [p for p, begin in begins.items() if begin == firsts[p]]
+
+    def may_be_archived(self, topic: Topic[Any]) -> bool:
+        """Return whether the topic has an archive that may have begun."""
+        table = archive_table(self.lake, topic)
+        path = None if table is None else local_path(table, self.profile.spark.conf)
+        return table is not None and (path is None or (path / "_delta_log").exists())
+
     def _most_offsets(self, partitions: Mapping[str, int]) -> int:
         """The most offsets of a partition in one batch: the profile's number, limited by `BYTES_PER_PARTITION`."""
+        from leftfold.spark import source as reading
+
         widest = max(self.engines.admin.width(topic, number) for topic, number in partitions.items())
         wanted = self.profile.spark.most_offsets or reading.OFFSETS_PER_PARTITION
         return max(1, min(wanted, int(reading.BYTES_PER_PARTITION / max(widest, 1.0))))
@@ -111,14 +152,19 @@ class Deployment:
         """The source that reads the topics of a view and decodes only these fields."""
         return self.source(declared.reading.topics, fields, who=declared.name, at=declared.source)
 
-    def redrive_topic(self, declared: DeclaredView) -> str | None:
-        """The topic of re-driven records; None for a view that reads several topics or a compacted one."""
-        topics = declared.reading.topics
+    def redrive_topic(self, topics: Sequence[Topic[Any]]) -> str | None:
+        """The topic of the re-driven records of a view's topics; None if there are several, or a compacted one."""
         redriven = topics[0] if len(topics) == 1 and not topics[0].compacted else None
         return self.profile.topic_name(redrive_topic(redriven.name)) if redriven else None
 
-    def view(self, name: str, *, staged: bool = False) -> RunningView:
-        """Make one view, without starting it. A `staged` build waits for `promote`."""
+    def view(self, name: str, *, staged: bool = False, take_over: bool = True) -> RunningView:
+        """Make one view, without starting it. A `staged` build waits for `promote`.
+
+        Without `take_over`, so does one of another definition than the build that readers follow.
+        """
+        from leftfold.run.build import Destination
+        from leftfold.run.view import RunningView
+
         declared = self.catalog.view(name)
         source = self.reading(declared, declared.fields)
         place = Destination(
@@ -129,9 +175,10 @@ class Deployment:
             receipts=self.receipts,
             definitions=self.definitions,
             changelog=self.profile.topic_name(changelog_topic(name)) if has_changelog(declared) else None,
-            redrive=self.redrive_topic(declared),
+            redrive=self.redrive_topic(declared.reading.topics),
             publish=self.publish,
             staged=staged,
+            take_over=take_over,
         )
         return RunningView(declared, source, place, admin=self.engines.admin, registry=self.engines.registry)
 

@@ -6,17 +6,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from leftfold.declare.acceptance import Soundness, untimely
+from leftfold.declare.acceptance import ACCEPTED
 from leftfold.declare.first_log import AHEAD
-from leftfold.declare.keys import longest_key
 from leftfold.declare.topic import Topic
 from leftfold.fold.definition import Definition, Origin
 from leftfold.fold.latest import Latest
 from leftfold.fold.values import entity_text
 from leftfold.kafka.decode import Decode
+from leftfold.kafka.judge import ViewJudge
 from leftfold.kafka.log_reader import Logged, LogReader
 from leftfold.kafka.partitioner import partition_of
-from leftfold.store.layout import ACCEPTED
 
 Watch = Callable[[int, int], None]  # the number of records looked at so far, and of all records
 _WATCHED_EVERY = 5_000
@@ -78,6 +77,7 @@ class Search:
         self._parts = dict(zip((k.name for k in definition.keys), parts, strict=True))
         self._places = places
         self._log = log
+        self._judges = {place.topic.name: ViewJudge(definition, place.origin) for place in places}
 
     def key_bytes(self, topic: Topic[Any]) -> bytes | None:
         """The Kafka key of these records; None if the view and the topic have different key fields."""
@@ -139,34 +139,15 @@ class Search:
             return
         definition = self._definition
         event_us = fields[definition.time] if fields is not None and isinstance(definition, Definition) else None
-        deleted = record.value is None
+        deleted, judge = record.value is None, self._judges[place.topic.name]
+        removes = deleted and isinstance(definition, Latest) and judge.deletes(record.key)
         yield Evidence(
             place.topic.name,
             record.partition,
             record.offset,
             record.log_us,
             event_us,
-            outcome(definition, place.origin, record, fields),
+            ACCEPTED if removes else judge.outcome(fields, record.key, record.log_us, record.by_broker),
             deleted,
             fields,
         )
-
-
-def outcome(definition: Definition | Latest, origin: Origin, record: Logged, fields: Mapping[str, Any] | None) -> str:
-    """The outcome of one record in a view."""
-    own, names = len(record.key or b""), [key.name for key in definition.keys]
-    if isinstance(definition, Latest) and record.value is None and own <= longest_key(definition.rules, names):
-        return ACCEPTED  # a deletion
-    required = names if isinstance(definition, Latest) else [*names, definition.time]
-    if (
-        own > longest_key(definition.rules)
-        or fields is None
-        or Soundness(required, [definition.keys], definition.rules).flaw(fields) is not None
-    ):
-        return "rejected"
-    if isinstance(definition, Latest):
-        return ACCEPTED
-    if origin.log_time != "producer" and not record.by_broker:
-        return "rejected"
-    moment: int = fields[definition.time]
-    return untimely(moment, record.log_us, lateness=origin.lateness, future=definition.future) or ACCEPTED

@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from leftfold import clock
+from leftfold.declare.acceptance import OUTCOMES
 from leftfold.errors import LeftfoldError
-from leftfold.store.layout import OUTCOMES, LedgerRow
+from leftfold.store.layout import LedgerRow
 
 # All states of a view.
 STATES = ("starting", "reading history", "running", "repairing", "waiting", "caught up", "stopped", "failed")

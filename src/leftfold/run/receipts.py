@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Any
 
-from leftfold.store.layout import DIGESTS, OUTCOMES, LedgerRow
+from leftfold.declare.acceptance import OUTCOMES
+from leftfold.store.layout import DIGESTS, LedgerRow
 
 VERSION = 1
 # The longest text of the batches in one rolled-up receipt. Together with its ledger, the receipt stays below the

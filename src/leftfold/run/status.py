@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from leftfold.declare.catalog import Catalog
+from leftfold.declare.acceptance import OUTCOMES
+from leftfold.declare.catalog import Catalog, DeclaredView
 from leftfold.fold.expressions import from_micros
 from leftfold.kafka.admin import Admin
 from leftfold.settings import Profile
-from leftfold.store.layout import OUTCOMES
 from leftfold.store.reader import Reader
 from leftfold.store.standings import Standings
 
@@ -33,17 +33,18 @@ class ViewStatus:
 def view_statuses(
     catalog: Catalog, profile: Profile, admin: Admin, reader: Reader, standings: Standings
 ) -> list[ViewStatus]:
-    statuses = []
-    for name in catalog.views:
-        status, builds = _status(name, catalog, profile, admin, reader), standings.of(name)
-        if (previous := builds.previous) is not None:
-            status = replace(status, previous=previous.build, kept_until=from_micros(previous.until))
-        statuses.append(replace(status, staged=builds.staged))
-    return statuses
+    return [view_status(view, profile, admin, reader, standings) for view in catalog.views.values()]
 
 
-def _status(name: str, catalog: Catalog, profile: Profile, admin: Admin, reader: Reader) -> ViewStatus:
-    build, batch, ledger = reader.ledger(name) or (None, None, [])
+def view_status(view: DeclaredView, profile: Profile, admin: Admin, reader: Reader, standings: Standings) -> ViewStatus:
+    status, builds = _status(view, profile, admin, reader), standings.of(view.name)
+    if (previous := builds.previous) is not None:
+        status = replace(status, previous=previous.build, kept_until=from_micros(previous.until))
+    return replace(status, staged=builds.staged)
+
+
+def _status(view: DeclaredView, profile: Profile, admin: Admin, reader: Reader) -> ViewStatus:
+    build, batch, ledger = reader.ledger(view.name) or (None, None, [])
     applied: dict[tuple[str, int], int] = {}
     records = dict.fromkeys(OUTCOMES, 0)
     for row in ledger:
@@ -51,7 +52,7 @@ def _status(name: str, catalog: Catalog, profile: Profile, admin: Admin, reader:
         place = (row.topic, row.partition)
         applied[place] = max(applied.get(place, 0), row.newest_offset + 1)
     lag: int | None = 0
-    for topic in catalog.view(name).reading.topics:
+    for topic in view.reading.topics:
         physical = profile.topic_name(topic.name, external=topic.external)
         partitions = admin.partitions([physical]).get(physical)
         if partitions is None or lag is None:
@@ -59,4 +60,4 @@ def _status(name: str, catalog: Catalog, profile: Profile, admin: Admin, reader:
             continue
         ends = admin.end_offsets(physical, partitions)
         lag += sum(max(0, end - applied.get((topic.name, p), 0)) for p, end in ends.items())
-    return ViewStatus(name, build, batch, records, lag)
+    return ViewStatus(view.name, build, batch, records, lag)

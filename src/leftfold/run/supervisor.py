@@ -47,6 +47,7 @@ class RunOptions:
     views: Sequence[str]
     until_caught_up: bool
     fresh: frozenset[str]  # names whose checkpoint is set aside: these views, intakes or lakes start over
+    take_over: bool  # a changed definition takes readers over once it has caught up; else it waits for `promote`
 
 
 class Supervisor:
@@ -57,7 +58,7 @@ class Supervisor:
         self._engines = deployment.engines
         self._options = options
         self._stop = threading.Event()
-        self.views = [deployment.view(name) for name in options.views]
+        self.views = [deployment.view(name, take_over=options.take_over) for name in options.views]
         self._check_companions()
         self.helpers: list[Running] = [*self._intakes(), *self._lakes()]
 
@@ -183,7 +184,7 @@ class Supervisor:
                     "not-applied",
                     f"topic {name} does not exist",
                     why="receipts, and what is late, rejected or re-driven, are kept in topics of their own",
-                    fix="leftfold apply --yes",
+                    fix="leftfold apply",
                 )
 
 

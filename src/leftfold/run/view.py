@@ -15,6 +15,7 @@ from leftfold import clock
 from leftfold.declare.catalog import DeclaredView
 from leftfold.declare.free import View
 from leftfold.errors import LeftfoldError, RunError, StoreError
+from leftfold.fold.build_id import BuildId
 from leftfold.fold.definition import Definition
 from leftfold.fold.latest import Latest
 from leftfold.kafka.admin import Admin
@@ -63,6 +64,7 @@ class RunningView(RunningReader):
         self.watermark = Watermark(declared.reading.origins)
         self._declared = declared
         self._place = place
+        self._staged = place.staged  # the build waits for `promote`
         self._admin = admin
         self._context = ViewContext(declared, place, admin, self.watermark, self.progress)
         self._lag_group = LagGroup(source.kafka, group_id(place.namespace, self.name))
@@ -202,14 +204,20 @@ class RunningView(RunningReader):
             checkpoint_id=checkpoint_id,
             topic_ids=topic_ids,
         )
+        self._staged = self._staged or (not self._place.take_over and self._is_changed(build))
         # A store that was emptied has forgotten this state; this process still knows it.
-        if self._place.staged and self._seen != build.id:
+        if self._staged and self._seen != build.id:
             build.writer.stage()
         elif self._was_followed and self._seen != build.id:
             build.writer.hold()
         build.writer.beat()
         self.progress.build = build.id
         return build
+
+    def _is_changed(self, build: RunningBuild) -> bool:
+        """Return whether readers follow a build of another definition."""
+        followed = build.writer.followed()
+        return followed is not None and BuildId.parse(followed).fingerprint != self.definition.fingerprint
 
     def _note_change(self, build: RunningBuild) -> None:
         """Note for the user that a new build starts while readers follow another one.
@@ -218,10 +226,12 @@ class RunningView(RunningReader):
         """
         followed = build.writer.followed()
         if followed is not None and followed != build.id:
-            self.progress.note = (
-                f"a new build, {build.id}, reads the log from its start; "
-                f"readers follow {followed} until it has caught up"
+            until = (
+                f"{followed}, which is not updated meanwhile, until leftfold promote {self.name}"
+                if self._staged
+                else f"{followed} until it has caught up"
             )
+            self.progress.note = f"a new build, {build.id}, reads the log from its start; readers follow {until}"
 
     def reserve(self, checkpoint_id: str) -> RunningBuild:
         """Stage a build whose checkpoint does not exist yet; it will have this id."""
@@ -271,7 +281,7 @@ class RunningView(RunningReader):
 
     def _show_lag(self, ends: Offsets) -> None:
         """Show where the view is, in a consumer group. The group shows the build that readers follow."""
-        if not self._place.staged or self._seen == self.progress.build:
+        if not self._staged or self._seen == self.progress.build:
             self._lag_group.publish(ends)
 
     # Looking after it ------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from leftfold import clock
+from leftfold.declare.acceptance import ACCEPTED
 from leftfold.declare.catalog import DeclaredView
 from leftfold.declare.companions import redrive_topic
 from leftfold.declare.event import fields_of
@@ -28,7 +29,7 @@ from leftfold.kafka.log_reader import LogReader
 from leftfold.kafka.registry import SchemaRegistry
 from leftfold.run.evidence import Evidence, Place, Search, SearchResult, Watch
 from leftfold.settings import Kafka, Profile
-from leftfold.store.layout import ACCEPTED, LIFETIME_FIELD, ROW_FIELD, LedgerRow
+from leftfold.store.layout import LIFETIME_FIELD, ROW_FIELD, LedgerRow
 from leftfold.store.reader import Inside, Reader
 from leftfold.store.tile_read import TileRead
 
@@ -181,7 +182,7 @@ def _places(declared: DeclaredView, inside: Inside, sources: Sources) -> tuple[P
                 "not-applied",
                 f"{declared.name} reads topic {name}, which does not exist",
                 why="the events that made its values were there",
-                fix="ask the topic's owner what became of it" if topic.external else "leftfold apply --yes",
+                fix="ask the topic's owner what became of it" if topic.external else "leftfold apply",
                 source=declared.source,
             )
         if name in partitions:

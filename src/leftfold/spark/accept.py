@@ -9,13 +9,14 @@ from operator import and_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from leftfold.declare.acceptance import ACCEPTED
 from leftfold.declare.keys import longest_key
 from leftfold.fold.definition import Key, Origin
 from leftfold.fold.expressions import Expression
 from leftfold.fold.values import Kind
+from leftfold.offsets import SLOTS_PER_TOPIC
 from leftfold.spark.catalyst import condition, entity
-from leftfold.spark.source import HASHES, SLOTS_PER_TOPIC
-from leftfold.store.layout import ACCEPTED
+from leftfold.spark.source import HASHES
 
 
 def judged(

@@ -16,8 +16,7 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from leftfold.offsets import Offsets, later
-from leftfold.spark.source import SLOTS_PER_TOPIC
+from leftfold.offsets import SLOTS_PER_TOPIC, Offsets, later
 from leftfold.store.layout import LedgerRow
 
 NOT_CLOSED = "leftfold-history-not-closed"

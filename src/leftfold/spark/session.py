@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leftfold import clock, jars, private
+from leftfold import class_archive, clock, jars, private
 from leftfold.fold.durations import SECOND
 from leftfold.settings import Spark
 from leftfold.spark import environment
@@ -148,6 +148,7 @@ def build_session(spark: Spark, *, application: str, log_file: Path, lake: bool 
     os.environ["PYSPARK_PYTHON"] = python_of(spark)
     if on_this_machine(spark.master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # otherwise Spark takes the address of another interface
+    classes = shlex.join(class_archive.flags(jars.cache_home(), class_archive.spark_jars()))
     sets = ("spark", "lake") if lake else ("spark",)
     builder = SparkSession.builder.appName(application).master(spark.master)
     settings: dict[str, str | int | float | bool] = {
@@ -157,7 +158,7 @@ def build_session(spark: Spark, *, application: str, log_file: Path, lake: bool 
         **(delta_settings() if lake else {}),
         "spark.jars": ",".join(str(path) for name in sets for path in jars.paths(name)),
         **spark.conf,
-        **java_options(spark, f"-Dlog4j2.configurationFile=file:{properties}"),
+        **java_options(spark, f"-Dlog4j2.configurationFile=file:{properties} {classes}".rstrip()),
     }
     for name, value in settings.items():
         builder = builder.config(name, value)

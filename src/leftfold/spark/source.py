@@ -23,7 +23,7 @@ from leftfold.declare.first_log import AHEAD, DIGITS, HEADER
 from leftfold.declare.framing import HEADER_BYTES, frame
 from leftfold.declare.schema import avro_schema
 from leftfold.kafka.registry import SchemaRegistry
-from leftfold.offsets import Offsets
+from leftfold.offsets import SLOTS_PER_TOPIC, Offsets
 from leftfold.settings import Kafka
 from leftfold.spark.json_decode import json_event
 
@@ -42,9 +42,6 @@ _CAREFUL_PART = 16
 BYTES_PER_PARTITION = 64 * 1_024 * 1_024
 # Offsets per batch and partition: about a second of work for one core, so that views take turns and a stop is quick.
 OFFSETS_PER_PARTITION = 50_000
-# A slot is one number for a partition of one of several topics: the topic's place in the list times this, plus the
-# partition.
-SLOTS_PER_TOPIC = 1 << 20
 # Offsets per task of a scan: some seconds of work for one core, so that a lost task costs little, and progress can be
 # shown.
 OFFSETS_PER_TASK = 250_000

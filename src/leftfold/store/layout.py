@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
+from leftfold.declare.acceptance import ACCEPTED
 from leftfold.declare.features import FUTURE_TOLERANCE
 from leftfold.errors import StoreError
 from leftfold.fold.build_id import BuildId
@@ -48,8 +49,6 @@ class Build:
         return str(BuildId.of(self.definition.fingerprint, self.generation))
 
 
-ACCEPTED = "accepted"
-OUTCOMES = (ACCEPTED, "late", "future", "rejected")
 LIFETIME_FIELD = "life"
 ROW_FIELD = "row"
 # A field in the mark of a rebuilt build. "written": the rows that the scan of history made are written. "passed": the

@@ -16,6 +16,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from leftfold import clock
+from leftfold.declare.acceptance import OUTCOMES
 from leftfold.declare.keys import key_values
 from leftfold.declare.rows import Provenance, Read
 from leftfold.errors import DeclarationError, StoreError
@@ -26,7 +27,7 @@ from leftfold.fold.latest import Latest
 from leftfold.fold.values import entity_text
 from leftfold.fold.vector import VectorDefinition
 from leftfold.store.client import AsyncClient, Client, HashRead, pack
-from leftfold.store.layout import OUTCOMES, ROW_FIELD, LedgerRow, Names, definition_in, ledger_in, vector_name
+from leftfold.store.layout import ROW_FIELD, LedgerRow, Names, definition_in, ledger_in, vector_name
 from leftfold.store.tile_read import Held, TileRead, WindowedPart, not_kept
 
 Exchange = Generator[list[bytes], list[Any], Any]  # yields packed commands, receives their replies
@@ -234,7 +235,7 @@ class Reader:
             fetch = _Fetch(vector, followed, asked, moment, exact=exact, again=again, wanted=wanted)
             fetch.replies = yield fetch.commands
             if named is not None and fetch.published != named.document:  # the vector was published again
-                del self._vectors[named.definition.name]
+                self._vectors.pop(named.definition.name, None)  # another read may have noticed it, too
                 return (yield from self._rows(target, asked, at, wanted))
             if stale := fetch.stale:
                 for view in stale:
@@ -253,8 +254,9 @@ class Reader:
         (document,) = yield [again]
         if document is None:
             return None
-        self._vectors[name] = _Published(VectorDefinition.from_json(json.loads(document)), document, again)
-        return self._vectors[name]
+        named = _Published(VectorDefinition.from_json(json.loads(document)), document, again)
+        self._vectors[name] = named
+        return named
 
     def _request_kinds(self, name: str) -> Exchange:
         named = yield from self._find(name)

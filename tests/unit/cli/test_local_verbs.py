@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from leftfold.app import App
 from leftfold.cli.main import cli
 from leftfold.local import cluster, doctor
 from leftfold.local.doctor import Check
 from leftfold.local.endpoints import Endpoints, Ports, state_dir
 from leftfold.local.spark_cluster import MOST_WORKERS
+from leftfold.run.connections import Connection
+from leftfold.run.status import ViewStatus
 
 ENDPOINTS = Endpoints("id", Ports((1, 2, 3), (4, 5, 6), 7, 8))
 Verb = Callable[..., Result]
@@ -108,3 +111,66 @@ def test_doctor(verb: Verb, monkeypatch: pytest.MonkeyPatch) -> None:
     assert document(result)["ok"] is False
     monkeypatch.setattr(doctor, "examine", lambda root: checks[::2])
     assert verb("doctor").exit_code == 0
+
+
+# Profiles that name other engines ------------------------------------------------------------------------------------
+
+PROD = """
+[profile.prod]
+kafka = { bootstrap = "broker:9093" }
+registry = { url = "https://registry" }
+online = { url = "redis://store" }
+"""
+
+
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, reachable: bool) -> None:
+    """A profile `prod` whose connections all have one verdict, with one view."""
+    with (tmp_path / "leftfold.toml").open("a") as toml:
+        toml.write(PROD)
+    verdict: Any = "reachable" if reachable else "unreachable"
+    fix = None if reachable else "correct kafka.bootstrap"
+    found = [
+        Connection(name, f"{name}:1", verdict, "so it is :a: as said", None, fix)
+        for name in ("kafka", "registry", "online")
+    ]
+    monkeypatch.setattr(App, "connections", lambda self: iter(found))
+    monkeypatch.setattr(App, "status", lambda self: [ViewStatus("views", "b-1", 3, {"accepted": 2}, 0)])
+    monkeypatch.setattr(cluster, "status", lambda root: pytest.fail("the local cluster is not asked"))
+
+
+def test_status_of_a_profile_elsewhere(verb: Verb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere(tmp_path, monkeypatch, reachable=True)
+    told = verb("status", "--profile", "prod").stderr
+    assert "profile prod" in told
+    assert "✓ kafka" in told
+    assert "views: 2 accepted; 0 records behind; build b-1, batch 3" in told
+    assert "next:" not in told
+    seen = document(verb("status", "--profile", "prod", "--json"))
+    assert (seen["profile"], seen["cluster"], len(seen["connections"]), len(seen["views"])) == ("prod", None, 3, 1)
+
+
+def test_status_of_engines_that_do_not_answer(verb: Verb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere(tmp_path, monkeypatch, reachable=False)
+    result = verb("status", "--profile", "prod")
+    assert result.exit_code == 0
+    assert "✗ kafka" in result.stderr
+    assert "views" not in result.stderr
+    assert "next: leftfold doctor --profile prod" in result.stderr
+
+
+def test_doctor_of_a_profile_elsewhere(verb: Verb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere(tmp_path, monkeypatch, reachable=False)
+    monkeypatch.setattr(doctor, "examine", lambda root: pytest.fail("this machine is not asked"))
+    result = verb("doctor", "--profile", "prod")
+    assert result.exit_code == 1
+    assert "unreachable at kafka:1: so it is :a: as said" in result.stderr
+    assert "→ correct kafka.bootstrap" in result.stderr
+    monkeypatch.setenv("LEFTFOLD_PROFILE", "prod")
+    assert [check["name"] for check in document(verb("doctor", "--json"))["checks"]] == ["kafka", "registry", "online"]
+
+
+def test_doctor_of_a_project_that_cannot_be_read(verb: Verb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "examine", lambda root: [])
+    (tmp_path / "leftfold.toml").write_text("no toml")
+    (check,) = document(verb("doctor", "--json"))["checks"]
+    assert (check["name"], check["verdict"]) == ("profile", "wrong")

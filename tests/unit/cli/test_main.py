@@ -1,15 +1,38 @@
-"""The list of verbs: each is there under its name, and the list itself loads none of them."""
+"""The list of verbs: each is there under its name, and the list itself loads none of them. The help of all of them."""
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from leftfold.cli.main import VERBS, cli
+from leftfold.cli.main import GROUPS, VERBS, cli, main
+
+LINE = 50  # characters of a command's line in a list
+
+
+def commands(command: click.Command = cli, name: str = "leftfold") -> Iterator[tuple[str, click.Command]]:
+    """Every command and sub-command, by what is typed."""
+    yield name, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for each in command.list_commands(context):
+            found = command.get_command(context, each)
+            assert found is not None
+            yield from commands(found, f"{name} {each}")
+
+
+ALL = dict(commands())
+OPTIONS = [
+    (name, option) for name, command in ALL.items() for option in command.params if isinstance(option, click.Option)
+]
 
 
 @pytest.mark.parametrize("name", VERBS)
@@ -17,14 +40,54 @@ def test_each_verb_is_there(name: str) -> None:
     verb = cli.get_command(click.Context(cli), name)
     assert verb is not None
     assert verb.name == name
-    assert verb.help, "it says more than the list does"
 
 
-def test_every_line_of_the_help_is_whole_on_a_narrow_terminal() -> None:
-    told = CliRunner().invoke(cli, ["--help"], terminal_width=78).stdout.splitlines()
-    for name, (_, what) in VERBS.items():
-        (line,) = [line for line in told if line.split()[:1] == [name]]
-        assert line.split(maxsplit=1)[1] == what
+def test_no_verb_is_in_two_groups() -> None:
+    assert len(VERBS) == sum(map(len, GROUPS.values()))
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_the_line_of_a_verb_is_the_first_sentence_of_its_help(name: str) -> None:
+    _, what = VERBS[name]
+    assert ALL[f"leftfold {name}"].get_short_help_str(LINE) == what
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if name != "leftfold"])
+def test_nothing_is_cut(name: str) -> None:
+    line = ALL[name].get_short_help_str(LINE)
+    assert line.endswith(".")
+    assert not line.endswith("...")
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_help_fits_80_columns(name: str) -> None:
+    arguments = [*name.split()[1:], "--help"]
+    told = CliRunner().invoke(cli, arguments, env={"COLUMNS": "80"}, prog_name="leftfold").stdout.splitlines()
+    assert [line for line in told if len(line) > 80] == []
+    below = ALL[name]
+    if isinstance(below, click.Group):
+        for each in below.list_commands(click.Context(below)):
+            (line,) = [line for line in told if line.split()[:1] == [each]]
+            assert line.split(maxsplit=1)[1] == ALL[f"{name} {each}"].get_short_help_str(LINE)
+
+
+@pytest.mark.parametrize(("name", "option"), OPTIONS, ids=[f"{name} {option.opts[-1]}" for name, option in OPTIONS])
+def test_the_help_of_an_option(name: str, option: click.Option) -> None:
+    """It begins with what the option is, and its value has a name of its own."""
+    assert option.help
+    assert re.match(r"[A-Z`/.]", option.help), option.help
+    assert option.help.endswith((".", "]"))
+    assert not re.match(r"(Of|So many|At most|Only|With|How)\b", option.help), "begin with the thing"
+    if not option.is_flag and not option.count:
+        shown = option.make_metavar(click.Context(ALL[name]))
+        assert not re.search(r"\b(TEXT|INTEGER|FLOAT|RANGE|FILENAME|PATH\b.*DIRECTORY)\b", shown), shown
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_common_options_stand_last(name: str) -> None:
+    options = [option.opts[0] for option in ALL[name].params if isinstance(option, click.Option)]
+    common = [option for option in ("--profile", "--json") if option in options]
+    assert options[len(options) - len(common) :] == common
 
 
 def test_a_verb_that_is_not_there() -> None:
@@ -37,6 +100,64 @@ def test_the_help_loads_no_verb_and_builds_no_model() -> None:
     code = "import sys\nfrom leftfold.cli.main import main\ntry:\n    main()\nexcept SystemExit:\n    pass\n"
     code += "print(*sorted(m for m in sys.modules if m.startswith(('pydantic', 'leftfold.'))), file=sys.stderr)"
     ran = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=True)
-    assert "Commands:" in ran.stdout
+    assert [line for line in ran.stdout.splitlines() if line.endswith(":")] == ["Options:", *(f"{g}:" for g in GROUPS)]
     own = {"cli", "cli.main", "cli.output", "clock", "errors", "private"}
     assert set(ran.stderr.split()) == {f"leftfold.{name}" for name in own}
+
+
+# The directory to start in --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project in a directory that has the name of a verb; the test stands above it."""
+    below = tmp_path / "plan"
+    below.mkdir()
+    (below / "leftfold.toml").write_text('[project]\nname = "shop"\ndeclarations = ["streams.py"]\n')
+    (below / "streams.py").write_text("import leftfold as lf\n\nclass Click(lf.Event):\n    user: str\n")
+    monkeypatch.chdir(tmp_path)
+    return below
+
+
+@pytest.mark.parametrize("option", ["-C", "--project-dir"])
+def test_a_project_elsewhere(project: Path, option: str) -> None:
+    ended = CliRunner().invoke(cli, [option, "plan", "check"], catch_exceptions=False)
+    assert ended.exit_code == 0
+    assert "shop: 0 topics" in ended.stderr
+
+
+@pytest.mark.parametrize("option", [["-C", "none"], ["--project-dir=plan/leftfold.toml"]])
+def test_a_directory_that_is_none(project: Path, option: list[str]) -> None:
+    assert CliRunner().invoke(cli, [*option, "check"]).exit_code == 2
+
+
+def test_an_error_there_names_the_verb_and_is_traced_there(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["leftfold", "-C", "plan", "check", "--profile", "other", "--json"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    told = json.loads(capsys.readouterr().out)
+    assert (told["verb"], told["error"]["code"]) == ("check", "unknown-profile")
+    assert "unknown-profile" in (project / ".leftfold" / "logs" / "errors.log").read_text()
+
+
+# Completion -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("leftfold pro", {"promote"}),
+        ("leftfold re", {"read", "rebuild", "rejects", "render", "replay", "reset", "resume"}),
+    ],
+)
+def test_verbs_complete_without_loading_one(words: str, expected: set[str]) -> None:
+    code = "import sys\nfrom leftfold.cli.main import cli\n"
+    code += "try:\n    cli(prog_name='leftfold')\nexcept SystemExit:\n    pass\n"
+    code += "print(*(m for m in sys.modules if m.endswith('_verbs')), file=sys.stderr)"
+    environment = {"_LEFTFOLD_COMPLETE": "zsh_complete", "COMP_WORDS": words, "COMP_CWORD": "1"}
+    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert set(ran.stdout.splitlines()[1::3]) == expected
+    assert ran.stderr.strip() == ""

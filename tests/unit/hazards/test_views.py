@@ -26,6 +26,7 @@ from leftfold.hazards.view_builds import _of_this_release
 from leftfold.hazards.views import CODES, RULES, repair_needs
 from leftfold.kafka.observed import ObservedTopic
 from leftfold.observe.observation import ObservedBuild
+from leftfold.settings import Profile
 from tests.clusters import seen_topic
 from tests.unit.hazards.judging import built, codes, facts, judged
 
@@ -212,6 +213,19 @@ def test_a_changed_view() -> None:
     ]
 
 
+def test_a_changed_view_outside_the_local_profile() -> None:
+    topic, profile = clicks(), Profile(name="prod")
+    before = built(view_of(topic, "12h"))
+    assert judged(RULES, facts(topic, view_of(topic), topics=[there()], builds=[before], profile=profile)) == [
+        f"· warning[new-build] view activity: means something else than {before.id}: a new build reads 60,000 offsets "
+        "of clicks\n"
+        "    why: Nothing of one definition's rows is taken over into another's, and readers follow the old build "
+        "until leftfold promote moves them.\n"
+        f"    fix: leftfold rebuild activity builds it beside {before.id}, which a run of the old declaration keeps up "
+        "to date meanwhile; if the change was not meant, undo it"
+    ]
+
+
 def test_a_changed_view_whose_past_is_gone() -> None:
     topic = clicks(retention="20d")
     before = built(view_of(topic, "12h"))
@@ -248,8 +262,8 @@ def test_a_build_of_another_release() -> None:
     assert judged(RULES, facts(topic, view, topics=[there()], builds=[before])) == [
         "· warning[build-of-another-release] view activity: 0123456789ab-0d1f6c2e has a state of another layout: a new "
         "build reads 60,000 offsets of clicks\n"
-        "    why: Another release of Leftfold made it, and this one cannot continue it. Readers follow it until the "
-        "new build has caught up.\n"
+        "    why: Another release of Leftfold made it, and this one cannot continue it. Readers follow the old build "
+        "until the new one has caught up.\n"
         "    fix: run the view with this release"
     ]
     assert codes(RULES, facts(topic, view, topics=[there()], builds=[built(view)])) == []

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from leftfold import class_archive
 from leftfold.local import cluster, doctor, endpoints, ports
 from leftfold.local.doctor import Check
 from leftfold.local.endpoints import Endpoints
@@ -40,6 +41,14 @@ def test_dead_processes_are_wrong_and_stopped_ones_idle(tmp_path: Path) -> None:
     assert checks["broker-1"].verdict == "idle"
     assert checks["ports"].verdict == "ok"
     assert cluster.status(tmp_path)["state"] == "down"
+
+
+def test_classes_that_are_not_archived_are_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(class_archive, "path", lambda *_: tmp_path / "some.jsa")
+    before = named(doctor.examine(None))["classes"]
+    assert (before.verdict, before.fix) == ("idle", "python -m leftfold.jars fetch")
+    (tmp_path / "some.jsa").write_text("classes")
+    assert named(doctor.examine(None))["classes"].verdict == "ok"
 
 
 def test_an_empty_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,8 +27,9 @@ from leftfold.quality.skew import (
 )
 from leftfold.run.receipts import Receipt, summed
 from leftfold.store.layout import Build, definition_document, definition_in, manifest
-from leftfold.training.sets import begins_of
-from leftfold.training.topics import FrozenPosition, TopicPast
+from leftfold.training.position import FrozenPosition
+from leftfold.training.served import begins_of
+from leftfold.training.topics import TopicPast
 
 
 class Click(lf.Event):

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from leftfold.declare.acceptance import OUTCOMES
 from leftfold.errors import StoreError
 from leftfold.fold.definition import Origin
 from leftfold.run import batch
@@ -19,7 +20,7 @@ from leftfold.run.receipts import Receipt
 from leftfold.run.running import RunAgainError
 from leftfold.run.watermark import SLACK, Watermark
 from leftfold.spark.sinks.online import DRIVER_ROWS, Output, TooWideError, Written
-from leftfold.store.layout import OUTCOMES, LedgerRow
+from leftfold.store.layout import LedgerRow
 from leftfold.store.writer import Calls
 
 TOPIC, DECLARED = "shop.clicks", "clicks"

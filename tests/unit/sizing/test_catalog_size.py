@@ -370,9 +370,9 @@ def test_the_names_of_rows_are_as_long_as_those_in_the_store() -> None:
 
 
 def test_constants_are_those_of_the_code() -> None:
+    from leftfold.declare.acceptance import OUTCOMES
     from leftfold.spark.sinks.online import DRIVER_ROWS
     from leftfold.spark.source import OFFSETS_PER_PARTITION
-    from leftfold.store.layout import OUTCOMES
 
     assert Constants().driver_rows == DRIVER_ROWS
     assert Constants().offsets_per_partition == OFFSETS_PER_PARTITION

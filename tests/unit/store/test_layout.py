@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leftfold.declare.acceptance import OUTCOMES
 from leftfold.errors import StoreError
 from leftfold.fold.definition import LAYOUT, Definition, Origin, Windowed
 from leftfold.store.layout import (
-    OUTCOMES,
     Build,
     LedgerRow,
     Names,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import leftfold as lf
+from leftfold import clock
 from leftfold.errors import LeftfoldError
 from leftfold.fold.definition import Definition
 from leftfold.fold.expressions import from_micros, to_micros
@@ -174,6 +175,31 @@ def test_a_vector_by_name_needs_no_declaration() -> None:
     assert reader.read("ranker", [given], AT) == reader.read(RANKER, [given], AT)
     assert reader.keys("ranker") == {"user_id": "string", "item_id": "string", "cart": "float"}
     assert reader.keys("user") == {"user_id": "string"}
+
+
+def ended(held: HeldStore, read: Any, command: Any) -> Any:
+    """Answer an exchange until it ends, and return its rows."""
+    try:
+        while True:
+            command = read.send(held.execute(command))
+    except StopIteration as done:
+        return done.value
+
+
+def test_two_reads_notice_at_once_that_a_vector_was_published_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "now_us", lambda: AT)
+    held = both()
+    document = json.dumps(RANKER.as_json()).encode()
+    held.publish_vector(document, RANKER)
+    reader = held.reader()
+    given = {"user_id": "u", "item_id": "i", "cart": 2.0}
+    expected = reader.read("ranker", [given], AT)
+    held.publish_vector(document + b" ", RANKER)
+    reads = [reader._rows("ranker", [given], None) for _ in range(2)]
+    commands = [next(read) for read in reads]
+    replies = [held.execute(command) for command in commands]
+    commands = [read.send(reply) for read, reply in zip(reads, replies, strict=True)]  # both notice it
+    assert [ended(held, read, command) for read, command in zip(reads, commands, strict=True)] == [expected, expected]
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,14 @@ import pytest
 import leftfold as lf
 from leftfold.declare.catalog import Catalog
 from leftfold.errors import DeclarationError
+from leftfold.fold.known import AppliedBatch, Unknown
 from leftfold.fold.vector import Part
+from leftfold.offsets import SLOTS_PER_TOPIC
 from leftfold.run.receipts import Receipt, known_history, rolled_up, summed
 from leftfold.spark.sinks.receipts import ReceiptRow
-from leftfold.spark.source import SLOTS_PER_TOPIC
-from leftfold.spark.training.served import AppliedBatch, Unknown
+from leftfold.training.options import TrainingOptions, vector_of
 from leftfold.training.report import Report
-from leftfold.training.sets import TrainingOptions, needed_of, served_by, vector_of
+from leftfold.training.served import needed_of, served_by
 
 
 class Click(lf.Event):

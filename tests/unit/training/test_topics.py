@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from leftfold.training.topics import FrozenPosition
+from leftfold.training.position import FrozenPosition
 
 
 def test_a_position_survives_json() -> None:

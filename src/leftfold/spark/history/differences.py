@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -11,9 +11,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from leftfold.errors import RunError
 from leftfold.fold.definition import Key
+from leftfold.fold.differences import SHOWN, Differences, FeatureDifference, Largest, text_of
 from leftfold.offsets import Offsets
+from leftfold.places import table_unreadable
 from leftfold.spark.catalyst import entity
 from leftfold.spark.files import absolute, exists
 from leftfold.spark.history.records import read_history
@@ -23,37 +24,7 @@ from leftfold.spark.training.offline import features_at
 from leftfold.spark.views.tiles import TilesJob, accepted
 
 _NUMBERS = ("bigint", "int", "smallint", "tinyint", "double", "float")
-_SHOWN = 200  # characters of a value that a user is shown
-
-
-@dataclass(frozen=True)
-class Largest:
-    entity: str
-    left: str | None
-    right: str | None
-    difference: float | None  # None if it is not a number
-
-
-@dataclass(frozen=True)
-class FeatureDifference:
-    """The number of entities with an equal value, a different one, or a value on one side only, for one feature."""
-
-    feature: str
-    equal: int
-    different: int
-    only_left: int
-    only_right: int
-    largest: tuple[Largest, ...]
-
-
-@dataclass(frozen=True)
-class Differences:
-    entities: int
-    features: tuple[FeatureDifference, ...]
-
-    @property
-    def equal(self) -> bool:
-        return all(not (f.different or f.only_left or f.only_right) for f in self.features)
+_INTEGERS = _NUMBERS[:4]
 
 
 def features_of(
@@ -85,12 +56,7 @@ def table_at(session: SparkSession, location: str, keys: Sequence[Key], columns:
         names = {k.name: columns.get(k.name, k.name) for k in keys}
         own = table.select(*(F.col(f"`{theirs}`").alias(f"key_{ours}") for ours, theirs in names.items()), "*")
     except AnalysisException as error:
-        raise RunError(
-            "table-unreadable",
-            f"{location} cannot be compared with",
-            why=str(error).splitlines()[0][:300],
-            fix="name a directory of Parquet files or a Delta table; --key OURS=THEIRS says how its keys are called",
-        ) from error
+        raise table_unreadable(location, why=str(error).splitlines()[0][:300]) from error
     renames = {theirs: ours for ours, theirs in columns.items() if ours not in names}
     features = [c for c in table.columns if c not in names.values()]
     return own.select(
@@ -108,7 +74,8 @@ def differences(
     top: int,
 ) -> Differences:
     """Compare the features of both sides. `nothing` has, for each side, the values of an entity without a row there."""
-    types = dict(left.select(*(f"`{f}`" for f in features)).dtypes) if features else {}
+    ours, theirs = dict(left.dtypes), dict(right.dtypes)
+    types = {f: _common(ours[f], theirs[f]) for f in features}
     left, right = (_side(frame, side, features, types) for side, frame in (("l", left), ("r", right)))
     joined = left.join(right, "entity", "full_outer")
     columns = [F.col("entity")]
@@ -119,9 +86,16 @@ def differences(
             columns.append(value.alias(f"{side}{i}"))
     table = joined.select(*columns).persist()
     try:
-        return _counted(table, features, types, tolerance, top)
+        empties = [_literal(nothing[0].get(f), types[f]) for f in features]
+        return _counted(table, features, types, empties, tolerance, top)
     finally:
         table.unpersist()
+
+
+def _common(left: str, right: str) -> str:
+    """The type in which two sides are compared: ours, but never one that cuts off the fraction of the other's."""
+    fraction = right in ("double", "float") or right.startswith("decimal")
+    return "double" if left in _INTEGERS and fraction else left
 
 
 def _side(frame: DataFrame, side: str, features: Sequence[str], types: Mapping[str, str]) -> DataFrame:
@@ -130,18 +104,23 @@ def _side(frame: DataFrame, side: str, features: Sequence[str], types: Mapping[s
 
 
 def _counted(
-    table: DataFrame, features: Sequence[str], types: Mapping[str, str], tolerance: float, top: int
+    table: DataFrame,
+    features: Sequence[str],
+    types: Mapping[str, str],
+    empties: Sequence[Column],
+    tolerance: float,
+    top: int,
 ) -> Differences:
-    fates = [_fate(i, types[f], tolerance) for i, f in enumerate(features)]
-    kinds = ("equal", "different", "left", "right")
+    fates = [_fate(i, types[f], empty, tolerance) for i, (f, empty) in enumerate(zip(features, empties, strict=True))]
+    kinds = ("equal", "different", "left", "right", "empty")
     counts = table.agg(
         F.count(F.lit(1)).alias("entities"),
         *(F.count(F.when(fate == kind, 1)).alias(f"{kind}{i}") for i, fate in enumerate(fates) for kind in kinds),
     ).collect()[0]
     per_feature = []
     for i, (feature, largest) in enumerate(zip(features, _largest(table, fates, features, types, top), strict=True)):
-        equal, different, only_left, only_right = (int(counts[f"{kind}{i}"]) for kind in kinds)
-        per_feature.append(FeatureDifference(feature, equal, different, only_left, only_right, tuple(largest)))
+        equal, different, left, right, empty = (int(counts[f"{kind}{i}"]) for kind in kinds)
+        per_feature.append(FeatureDifference(feature, equal, different, left, right, empty, tuple(largest)))
     return Differences(counts["entities"], tuple(per_feature))
 
 
@@ -153,24 +132,28 @@ def _largest(
     if not features or not top:
         return largest
     rows = F.array(*(_row(i, types[f], fate) for i, (f, fate) in enumerate(zip(features, fates, strict=True))))
-    unequal = F.filter(rows, lambda row: row["fate"] != "equal")
+    unequal = F.filter(rows, lambda row: ~row["fate"].isin("equal", "empty"))
     order = Window.partitionBy("row.feature").orderBy(F.col("row.size").desc(), "entity")
     placed = table.select("entity", F.explode(unequal).alias("row")).withColumn("place", F.row_number().over(order))
     for ranked in placed.where(F.col("place") <= top).orderBy("place").collect():
         row = ranked["row"]
-        largest[row["feature"]].append(Largest(ranked["entity"], row["left"], row["right"], row["difference"]))
+        left, right = (_shown(row[side], types[features[row["feature"]]]) for side in ("left", "right"))
+        largest[row["feature"]].append(Largest(ranked["entity"], left, right, row["difference"]))
     return largest
 
 
-def _fate(i: int, kind: str, tolerance: float) -> Column:
+def _fate(i: int, kind: str, empty: Column, tolerance: float) -> Column:
     left, right = F.col(f"l{i}"), F.col(f"r{i}")
     same = left.eqNullSafe(right)
+    both_empty = same & (left.isNull() | left.eqNullSafe(empty))
     if tolerance and kind in _NUMBERS:
         a, b = left.cast("double"), right.cast("double")
-        near = F.abs(a - b) <= F.lit(tolerance) * F.greatest(F.abs(a), F.abs(b))
+        apart = F.abs(a - b)  # of an infinite value or NaN nothing is near
+        near = (apart < F.lit(float("inf"))) & (apart <= F.lit(tolerance) * F.greatest(F.abs(a), F.abs(b)))
         same = same | F.coalesce(near, F.lit(False))
     return (
-        F.when(same, F.lit("equal"))
+        F.when(both_empty, F.lit("empty"))
+        .when(same, F.lit("equal"))
         .when(right.isNull(), F.lit("left"))
         .when(left.isNull(), F.lit("right"))
         .otherwise(F.lit("different"))
@@ -180,22 +163,33 @@ def _fate(i: int, kind: str, tolerance: float) -> Column:
 def _row(i: int, kind: str, fate: Column) -> Column:
     left, right = F.col(f"l{i}"), F.col(f"r{i}")
     if kind in _NUMBERS:
-        difference = right.cast("double") - left.cast("double")
+        apart = right.cast("double") - left.cast("double")
+        difference = F.when(F.abs(apart) < F.lit(float("inf")), apart)
         size = F.coalesce(F.abs(difference), F.lit(float("inf")))  # a missing value comes first
     else:
         difference, size = F.lit(None).cast("double"), F.lit(0.0)
     return F.struct(
         F.lit(i).alias("feature"),
         fate.alias("fate"),
-        F.substring(_text(left, kind), 1, _SHOWN).alias("left"),
-        F.substring(_text(right, kind), 1, _SHOWN).alias("right"),
+        _text(left, kind).alias("left"),
+        _text(right, kind).alias("right"),
         difference.alias("difference"),
         size.alias("size"),
     )
 
 
 def _text(value: Column, kind: str) -> Column:
-    return F.to_json(value) if kind.startswith("array") else value.cast("string")
+    """The text of a value; of a list as JSON, with moments as text."""
+    if not kind.startswith("array"):
+        return F.substring(value.cast("string"), 1, SHOWN)
+    return F.to_json(value.cast("array<string>") if kind == "array<timestamp>" else value)
+
+
+def _shown(text: str | None, kind: str) -> str | None:
+    """The text that a user is shown, with numbers as Python writes them, which is not always as Java does."""
+    if text is None or not ("double" in kind or "float" in kind or kind.startswith("array")):
+        return text
+    return text_of(json.loads(text) if kind.startswith("array") else float(text))
 
 
 def _literal(value: Any, kind: str) -> Column:

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from leftfold.offsets import SLOTS_PER_TOPIC
 from leftfold.spark.catalyst import entity
-from leftfold.spark.source import HASHES, SLOTS_PER_TOPIC, Source, common_options, decoded
+from leftfold.spark.source import HASHES, Source, common_options, decoded
 from leftfold.spark.views.tiles import OWN, TilesJob, accepted, pack, tiles
 
 # The positions of up to this many records, some tens of megabytes, are broadcast to every executor. More are joined by

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from leftfold.declare.acceptance import ACCEPTED
 from leftfold.declare.event import fields_of
 from leftfold.declare.outcome import CLOSED, DefinedLabel, OutcomeDefinition
 from leftfold.declare.prediction import logged_parts
@@ -25,7 +26,6 @@ from leftfold.spark.training.labels import as_logged
 from leftfold.spark.training.offline import final_value
 from leftfold.spark.views.batch_tiles import merged
 from leftfold.spark.views.tiles import OWN, aggregate
-from leftfold.store.layout import ACCEPTED
 
 # The columns that `labelled` adds for counts: how many events are credited, and when the prediction was made (µs).
 CREDITED, AT = "_credited", "_at"

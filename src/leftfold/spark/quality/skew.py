@@ -18,20 +18,20 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType
 
+from leftfold.declare.acceptance import ACCEPTED
 from leftfold.declare.stream import Stream
 from leftfold.fold.definition import Definition, Key
 from leftfold.fold.durations import SECOND
+from leftfold.fold.known import AsOf, Unknown
 from leftfold.fold.latest import Latest
 from leftfold.fold.reach import CLOCK_SLACK, value_reach
 from leftfold.fold.vector import Part
 from leftfold.spark.catalyst import entity
 from leftfold.spark.quality.predictions import first_of_each
 from leftfold.spark.source import Source, common_options
-from leftfold.spark.training.as_of import AsOf
 from leftfold.spark.training.assemble import ViewPast, cached, of_view, without_plan
-from leftfold.spark.training.served import Unknown, with_batches
+from leftfold.spark.training.served import with_batches
 from leftfold.spark.views.tiles import OWN, accepted
-from leftfold.store.layout import ACCEPTED
 
 # The builds of one view that are told apart. Nobody makes as many; a topic with falsified records may have more.
 _MOST_BUILDS = 200

@@ -16,6 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from leftfold.declare import reasons
+from leftfold.declare.acceptance import ACCEPTED
 from leftfold.declare.event import EventField, fields_of
 from leftfold.declare.features import FUTURE_TOLERANCE, nameless
 from leftfold.declare.framing import HEADER_BYTES, frame
@@ -25,7 +26,6 @@ from leftfold.settings import Kafka
 from leftfold.spark.accept import deletion, judged, own_key_too_long, sound, too_long
 from leftfold.spark.catalyst import condition
 from leftfold.spark.source import Source, read_stream, records_of
-from leftfold.store.layout import ACCEPTED
 
 # Larger than any record that a broker accepts by default, also before compression: one large reject must not stop the
 # intake. The intake's topics allow records of this size.

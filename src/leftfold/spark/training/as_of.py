@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 from operator import add
-from typing import Literal
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from leftfold.fold.definition import Definition, Windowed
+from leftfold.fold.known import ALL_BATCHES, AsOf
 from leftfold.fold.tiles import STEPS, ladder
 from leftfold.spark.catalyst import entity
 from leftfold.spark.training.offline import finished
@@ -25,16 +25,12 @@ from leftfold.spark.views.tiles import OWN, aggregate, hashing, partials
 
 # The columns of an asked row: the entity, the moment (µs), and the last batch that is known.
 KEYS = ("entity", "at", "upto")
-# The value of `upto` where batches do not matter: all are known.
-ALL_BATCHES = (1 << 62) - 1
 
 _LARGEST = STEPS[-1]
 # An entity with more events than this is made from tiles. With fewer events, its tiles would hold an event or two each,
 # and making them would cost more than they save. So the set of busy entities, which every task gets, has at most one
 # entity per this many events.
 MANY_EVENTS = 2_000
-
-AsOf = Literal["event", "log", "served"]
 
 
 def known_by_event(asked: DataFrame) -> DataFrame:

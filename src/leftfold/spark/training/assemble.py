@@ -22,20 +22,19 @@ from pyspark.sql import functions as F
 from leftfold.declare.prediction import build_column
 from leftfold.errors import RunError
 from leftfold.fold.definition import Definition
+from leftfold.fold.known import ALL_BATCHES, AppliedBatch, AsOf, Unknown
 from leftfold.fold.latest import Latest
 from leftfold.fold.vector import VectorDefinition
 from leftfold.kafka.failures import in_java
-from leftfold.spark.files import absolute, exists, read_text, write_text
-from leftfold.spark.source import SLOTS_PER_TOPIC
-from leftfold.spark.training.as_of import ALL_BATCHES, KEYS, AsOf, features_as_of, known_by_event, known_by_log
+from leftfold.offsets import SLOTS_PER_TOPIC
+from leftfold.places import directory_taken
+from leftfold.spark.files import absolute, exists, write_text
+from leftfold.spark.training.as_of import KEYS, features_as_of, known_by_event, known_by_log
 from leftfold.spark.training.labels import Labels, logged_mark
 from leftfold.spark.training.latest_as_of import rows_as_of
-from leftfold.spark.training.served import AppliedBatch, Unknown, known_by_store, with_batches, with_upto
+from leftfold.spark.training.served import known_by_store, with_batches, with_upto
 
 Counts = dict[tuple[str, str, str], int]
-
-# A file next to those of a training set. Spark and pandas skip a name with an underscore when they read a directory.
-MANIFEST = "_training_set.json"
 
 
 @dataclass(frozen=True)
@@ -300,16 +299,11 @@ def digest_of(frame: DataFrame) -> str:
 def check_free(session: SparkSession, directory: str, *, what: str) -> None:
     """Raise if the directory exists already."""
     if exists(session, directory):
-        raise RunError(
-            "directory-taken",
-            f"{directory} exists already",
-            why=f"{what} is written once, into a directory of its own",
-            fix="choose another directory, or delete that one first",
-        )
+        raise directory_taken(directory, what=what)
 
 
 def written(
-    frame: DataFrame, directory: str, described: Callable[[DataFrame], dict[str, Any]], manifest_name: str = MANIFEST
+    frame: DataFrame, directory: str, described: Callable[[DataFrame], dict[str, Any]], manifest_name: str
 ) -> dict[str, Any]:
     """Write Parquet files, and then the manifest that `described` makes of them. Return the manifest.
 
@@ -320,14 +314,4 @@ def written(
     frame.write.mode("errorifexists").parquet(directory)
     manifest = described(session.read.parquet(directory))
     write_text(session, f"{directory}/{manifest_name}", json.dumps(manifest, indent=1))
-    return manifest
-
-
-def read_manifest(session: SparkSession, directory: str) -> dict[str, Any] | None:
-    """The manifest of a training set; None if there is none, or if its writer died before the end."""
-    text = read_text(session, f"{directory}/{MANIFEST}")
-    try:
-        manifest: dict[str, Any] | None = None if text is None else json.loads(text)
-    except json.JSONDecodeError:
-        return None
     return manifest

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from leftfold.declare.acceptance import ACCEPTED
+from leftfold.fold.known import AsOf
 from leftfold.fold.latest import Latest, TakenColumn
-from leftfold.spark.training.as_of import KEYS, AsOf
+from leftfold.spark.training.as_of import KEYS
 from leftfold.spark.training.offline import read_as, type_of
 from leftfold.spark.views.table import TableJob
-from leftfold.store.layout import ACCEPTED, ROW_FIELD
+from leftfold.store.layout import ROW_FIELD
 
 
 def versions_of_table(records: DataFrame, definition: Latest) -> DataFrame:

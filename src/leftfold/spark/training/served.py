@@ -7,47 +7,18 @@ of offsets and of minutes, so that a lookup is an equality join.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from leftfold.fold.durations import SECOND
+from leftfold.fold.known import NO_BATCH, AppliedBatch
 
 # Offsets per bucket: a batch of the usual size lies in a few buckets, and a bucket of a busy topic holds few batches.
 _OFFSETS = 4_096
 _MINUTE = 60 * SECOND
-# The batch number for the time before the first batch, when a store holds nothing.
-NONE = -1
 # Up to this many batches, some tens of megabytes, are broadcast to every executor. More are joined by sorting.
 _BROADCAST_AT_MOST = 1_000_000
-
-
-@dataclass(frozen=True)
-class AppliedBatch:
-    """A batch, the time (µs) at which a store had it, and its end offset in each slot of the view's source."""
-
-    batch: int
-    applied: int
-    ends: dict[int, int]
-
-
-@dataclass(frozen=True)
-class Unknown:
-    """A span of batches for which it is not known when each was applied.
-
-    It is only known that the store had `last` at the moment `until` (µs).
-    """
-
-    since: int
-    until: int
-    first: int
-    last: int
-
-    def meets(self, moments: tuple[int, int], batches: tuple[int, int] | None) -> bool:
-        """True if one of these moments or batches (first and last, both included) may lie in the span."""
-        named = batches is not None and self.first <= batches[1] and self.last >= batches[0]
-        return named or (self.since <= moments[1] and self.until >= moments[0])
 
 
 def with_batches(
@@ -89,7 +60,7 @@ def with_upto(asked: DataFrame, batches: Sequence[AppliedBatch]) -> DataFrame:
         & F.coalesce(F.col("at") < F.col("until"), F.lit(True))
     )
     joined = asked.withColumn("bucket", bucket).join(_small(known, len(batches)), within, "left")
-    return joined.select("entity", "at", F.coalesce("batch", F.lit(NONE).cast("long")).alias("upto"))
+    return joined.select("entity", "at", F.coalesce("batch", F.lit(NO_BATCH).cast("long")).alias("upto"))
 
 
 def known_by_store(asked: DataFrame, rows: DataFrame, batches: Sequence[AppliedBatch], lateness: int) -> DataFrame:
@@ -100,7 +71,7 @@ def known_by_store(asked: DataFrame, rows: DataFrame, batches: Sequence[AppliedB
     """
     oldest = rows.groupBy("batch").agg(F.min("log_us").alias("log_us"))
     later = Window.orderBy(F.desc("batch")).rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    before = F.coalesce(F.lag("batch").over(Window.orderBy("batch")), F.lit(NONE).cast("long"))
+    before = F.coalesce(F.lag("batch").over(Window.orderBy("batch")), F.lit(NO_BATCH).cast("long"))
     # A reader that had the batch before, but not this one, may lack all events from here on. Some batches have no entry
     # of their own, so each entry covers the numbers since the entry before it.
     frontier = (

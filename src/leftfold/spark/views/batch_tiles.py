@@ -9,12 +9,12 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from leftfold.declare.acceptance import ACCEPTED
 from leftfold.fold import columns
 from leftfold.fold.definition import Definition
 from leftfold.spark.accept import OF_HASHES, hashes_in_ledger, tally, tally_of_tallies
 from leftfold.spark.catalyst import entity
 from leftfold.spark.views.tiles import OWN, aggregate, exploded, hashed, hashing, judged_rows, tile
-from leftfold.store.layout import ACCEPTED
 
 
 def stacked(records: DataFrame, definition: Definition, only: Column) -> DataFrame:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from leftfold.declare.acceptance import ACCEPTED
 from leftfold.declare.code import code_fingerprint
 from leftfold.declare.event import fields_of
 from leftfold.declare.features import FUTURE_TOLERANCE, nameless
@@ -20,7 +21,7 @@ from leftfold.spark.accept import COUNTS, DIGEST, NAME, judged, ledger_step, tal
 from leftfold.spark.catalyst import entity, json_text, plain
 from leftfold.spark.source import Source, read_range
 from leftfold.spark.views.inspect import GIVEN, check_view, plan_text
-from leftfold.store.layout import ACCEPTED, ROW_FIELD
+from leftfold.store.layout import ROW_FIELD
 
 _KINDS: dict[str, Kind] = {
     "string": "string",

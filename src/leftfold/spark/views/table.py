@@ -13,11 +13,12 @@ from operator import and_
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from leftfold.declare.acceptance import ACCEPTED
 from leftfold.fold.latest import Latest
 from leftfold.spark.accept import COUNTS, DIGEST, NAME, deletion, ledger_step, sound, tally
 from leftfold.spark.catalyst import entity, json_text, plain
 from leftfold.spark.source import HASHES
-from leftfold.store.layout import ACCEPTED, ROW_FIELD
+from leftfold.store.layout import ROW_FIELD
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,8 @@ class TableJob:
     def stream(self, records: DataFrame, delay: int) -> DataFrame:
         """Columns slot, offset, log_us, event_us (0: no event time), outcome, entity, deleted, hashes, c0…cn."""
         definition = self.definition
-        kinds = {
-            **{k.name: k.kind for k in definition.keys},
-            **{c.field: c.kind for c in definition.columns if not c.repeated},
-        }
         keys = definition.keys
-        good = reduce(and_, sound([k.name for k in keys], kinds, definition.rules, [keys]))
+        good = reduce(and_, sound([k.name for k in keys], definition.judged(), definition.rules, [keys]))
         deleted = deletion(keys, definition.rules)
         columns = [
             plain(F.col(f"event.{c.field}"), c.kind, repeated=c.repeated).alias(f"c{i}")

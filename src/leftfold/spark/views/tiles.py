@@ -15,9 +15,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.internal import InternalFunction
 
+from leftfold.declare.acceptance import ACCEPTED
 from leftfold.declare.event import fields_of
 from leftfold.declare.stream import RECORD, Stream
-from leftfold.fold import columns, expressions
+from leftfold.fold import columns
 from leftfold.fold.definition import Definition
 from leftfold.fold.durations import SECOND
 from leftfold.fold.values import INT64, Kind
@@ -25,7 +26,7 @@ from leftfold.spark.accept import COUNTS, DIGEST, NAME, hashes_in_ledger, judged
 from leftfold.spark.catalyst import condition, entity, json_text, plain
 from leftfold.spark.source import HASHES
 from leftfold.spark.views.inspect import GIVEN
-from leftfold.store.layout import ACCEPTED, LIFETIME_FIELD
+from leftfold.store.layout import LIFETIME_FIELD
 
 _NEVER = "9999-12-31"
 # The prefix of the columns of the event's fields, so that a field may have any name: "offset", "step", "entity".
@@ -59,7 +60,7 @@ class TilesJob:
 
     @property
     def kinds(self) -> dict[str, Kind]:
-        return _kinds(self.definition)
+        return self.definition.judged()
 
     @property
     def rows_per_record(self) -> int | None:
@@ -81,7 +82,7 @@ def tiles(
     folded. It may use the step `s` (negative for a ledger row), event_us, slot and offset.
     """
     delay_ms = delay // 1_000
-    kinds = _kinds(definition)
+    kinds = definition.judged()
     marked = records.withWatermark("log_time", f"{delay_ms} milliseconds")
     seen = _seen(marked, definition, stream)
     steps = (*definition.steps, *((_LIFETIME,) if definition.lifetime else ()))
@@ -144,14 +145,14 @@ def accepted(records: DataFrame, definition: Definition, stream: Stream | None =
     """The rows that a view folds: slot, offset, log_us, event_us, outcome, and the event's fields under `OWN`."""
     if stream is not None:
         return _placed(
-            _called(stream, _stream_input(_seen(records, definition, stream))), definition, _kinds(definition)
+            _called(stream, _stream_input(_seen(records, definition, stream))), definition, definition.judged()
         )
     return judged_rows(records, definition).where(F.col("outcome") == ACCEPTED)
 
 
 def judged_rows(records: DataFrame, definition: Definition) -> DataFrame:
     """The rows of all records, accepted or not, with their outcome. For a view without a stream in between."""
-    return _own_columns(_seen(records, definition, None), definition, _kinds(definition), "event.")
+    return _own_columns(_seen(records, definition, None), definition, definition.judged(), "event.")
 
 
 def _own_columns(seen: DataFrame, definition: Definition, kinds: dict[str, Kind], prefix: str) -> DataFrame:
@@ -175,7 +176,7 @@ def _seen(records: DataFrame, definition: Definition, stream: Stream | None) -> 
         time=definition.time,
         future=definition.future,
         required=[f.name for f in fields.values() if not f.optional] if fields else [k.name for k in definition.keys],
-        kinds={f.name: f.kind for f in fields.values() if not f.repeated} if fields else _kinds(definition),
+        kinds={f.name: f.kind for f in fields.values() if not f.repeated} if fields else definition.judged(),
         rules=definition.rules,
         keys=[definition.keys if stream is None else stream.topics[0].keys],
     )
@@ -217,18 +218,6 @@ def exploded(rows: DataFrame, steps: tuple[int, ...], *, ledger: bool = True) ->
         return rows.withColumn("s", F.explode(every))
     only = F.array(F.lit(_LEDGER).cast("long"))
     return rows.withColumn("s", F.explode(F.when(F.col("outcome") == ACCEPTED, every).otherwise(only)))
-
-
-def _kinds(definition: Definition) -> dict[str, Kind]:
-    """The kind of every field that the view reads: in keys, columns, conditions and rules."""
-    conditions = [c.where for c in definition.columns if c.where is not None]
-    if definition.stream is None:
-        conditions += definition.rules
-    return {
-        **{k.name: k.kind for k in definition.keys},
-        **{c.field: c.kind for c in definition.columns if c.field and c.aggregate != "count"},
-        **{ref.name: ref.kind for condition in conditions for ref in expressions.references(condition)},
-    }
 
 
 def aggregate(
