@@ -47,7 +47,7 @@ def await_view(
     while True:
         status = look()
         if status.lag and goal.records is None and status == before and at_end():
-            status = replace(status, lag=0)
+            status = replace(look(), lag=0)  # a batch may have been applied between the look and the question
         reason = lacking(view, status, goal)
         if reason is None:
             return status

@@ -85,7 +85,7 @@ def test_what_is_lacking(slept: list[float], look: ViewStatus, reason: str, fix:
 def test_offsets_without_a_record_are_not_waited_for(slept: list[float]) -> None:
     """The end of a transaction takes an offset, and the lag stands still at it."""
     asked: list[ViewStatus] = []
-    looks = [status(lag=3), status(lag=2), status(lag=2)]
+    looks = [status(lag=3), status(lag=2), status(lag=2), status(lag=2)]
 
     def at_end() -> bool:
         asked.append(status())
@@ -93,6 +93,13 @@ def test_offsets_without_a_record_are_not_waited_for(slept: list[float]) -> None
 
     assert await_view(VIEW, Goal(60 * SECOND), lambda: looks.pop(0), at_end).lag == 0
     assert len(asked) == 1  # only once it stood still
+
+
+def test_a_batch_that_is_applied_during_a_look_is_in_the_answer(slept: list[float]) -> None:
+    """The view was 2 records behind at the look, and at the end when that was asked: the answer has the records."""
+    looks = [status(lag=2, applied=1), status(lag=2, applied=1), status(lag=0, applied=3)]
+    reached = await_view(VIEW, Goal(60 * SECOND), lambda: looks.pop(0), lambda: True)
+    assert (reached.lag, sum(reached.records.values())) == (0, 3)
 
 
 def test_any_build_of_a_free_view_counts() -> None:
