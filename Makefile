@@ -8,7 +8,7 @@ ENGINE ?= tests/engine
 BRIEF := JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test engine history docs bench crds crash-matrix many-keys rebuilds rejects replay verdicts model archive kills executors meaning acceptance state point-in-time parity rewritten store-faults poison outage secured deliveries scoring skew rebalances rideshare log-model schedules serving nine-am figures outcomes recommender both-ways
+.PHONY: help setup check format test engine nightly docs bench crds crash-matrix many-keys rebuilds rejects replay verdicts model archive kills executors meaning acceptance state point-in-time parity rewritten store-faults poison outage secured deliveries scoring skew rebalances rideshare log-model schedules serving nine-am figures outcomes recommender both-ways
 
 help: ## This list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -31,10 +31,10 @@ test: ## Tests that need no engine, three files at a time: some of them wait
 	$(BIN)/pytest -q -m "not engine" -n 3 --dist loadfile --durations 10
 
 engine: ## Tests on real brokers, registry, Redis and Spark, which they start themselves, two files at a time
-	$(BRIEF) $(BIN)/pytest -q -m "engine and not history and not long" -n 2 --dist loadfile --durations 25 $(ENGINE)
+	$(BRIEF) $(BIN)/pytest -q -m "engine and not nightly and not long" -n 2 --dist loadfile --durations 25 $(ENGINE)
 
-history: ## More cases of views, stores, replays, archives, training sets and rebuilds, two files at a time
-	$(BRIEF) $(BIN)/pytest -q -m history -n 2 --dist loadfile --durations 25 $(ENGINE)
+nightly: ## The engine tests that CI leaves out, two files at a time: more cases, and the long guides
+	$(BRIEF) $(BIN)/pytest -q -m nightly -n 2 --dist loadfile --durations 25 $(ENGINE)
 
 kills: ## The long crash test: 1,000,000 events, the driver killed five times, a broker killed
 	LEFTFOLD_KILLS=full $(BIN)/pytest -q -m engine tests/engine/test_kills.py -s

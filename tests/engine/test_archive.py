@@ -157,7 +157,7 @@ def project(cluster: Cluster, spark: Any, tmp_path: Path) -> Archived:
     return Archived(cluster, spark, tmp_path / "archived")
 
 
-@pytest.mark.history
+@pytest.mark.nightly
 def test_equals_the_log_wherever_the_intake_dies(
     cluster: Cluster, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -310,6 +310,7 @@ def let_go(project: Archived, gone: dict[int, tuple[int, int]]) -> None:
 # What reads it -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_a_flushed_store_is_repaired_from_the_archive(project: Archived) -> None:
     project.send(3_000)
     supervisor = project.app.supervisor(until_caught_up=True)
@@ -365,7 +366,7 @@ def past_payments(count: int, chance: random.Random, upto: datetime) -> list[dic
     return made + [{**one, "number": n, "received": same + timedelta(seconds=n)} for n in (1, 2, 3)]
 
 
-@pytest.mark.history
+@pytest.mark.nightly
 def test_an_imported_table_is_the_past(cluster: Cluster, spark: Any, tmp_path: Path) -> None:
     project = Archived(cluster, spark, tmp_path / "imported", IMPORTED)
     now = datetime.now(UTC)
@@ -445,6 +446,7 @@ def expect_past(project: Archived, past: list[dict[str, Any]]) -> None:
 # Files ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_what_is_imported_beside_a_compaction_stays_and_stays_once(spark: Any, tmp_path: Path) -> None:
     """Where Delta skips no files by statistics: of what a transaction writes back it then reads the newest version."""
     table, imported, ended = str(tmp_path / "table"), [0], threading.Event()
@@ -491,7 +493,7 @@ def overtaken(spark: Any, table: str) -> int:
     return int(history.where("readVersion < version - 1").count())
 
 
-@pytest.mark.history
+@pytest.mark.nightly
 def test_closed_dates_are_compacted_and_pruned(
     cluster: Cluster, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -260,6 +260,7 @@ def test_more_rows_than_the_buffer_holds(changelog: ChangelogTopic) -> None:
     assert len(read(changelog)) == 150_000
 
 
+@pytest.mark.nightly
 def test_executors_write_what_the_driver_writes(changelog: ChangelogTopic, spark: Any, elsewhere: Elsewhere) -> None:
     from leftfold.spark.sinks.changelog import write_changelog, write_changelog_rows
 

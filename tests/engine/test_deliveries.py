@@ -215,7 +215,7 @@ def test_a_death_at_each_step(group: Group, capsys: pytest.CaptureFixture[str]) 
             print(f"\n{group.delivery}, {step}: {shown}", end="", flush=True)
         assert died == DEATHS, f"only {died} of {DEATHS} members died after: {step}"
         assert doubled <= (died * (UNCOMMITTED + IN_FLIGHT) if at_least_once else 0), step
-        # A survivor that is late with its heartbeats is thrown out of the group, and drops what it holds like a dead one.
+        # A survivor that is late with its heartbeats is thrown out of the group, and drops what it holds, too.
         assert lost <= ((died + MEMBERS - 1) * IN_FLIGHT if at_most_once else 0), step
     # Else the deaths did not happen where they should.
     assert (sum(lost for _, lost, _ in table.values()) > 0) == at_most_once

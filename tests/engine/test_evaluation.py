@@ -236,6 +236,7 @@ def test_a_project_is_judged(cluster: Cluster, spark: Any, tmp_path: Path) -> No
     assert {g.by["hour"] for g in hours.groups} == {now.replace(minute=0, second=0, microsecond=0)}
 
 
+@pytest.mark.nightly
 def test_the_drift_of_a_project_is_seen(
     cluster: Cluster, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,7 +25,7 @@ def shell(cluster: Cluster, tmp_path: Path) -> Iterator[Shell]:
 
 
 # The longest guide. CI has the verdicts behind it (test_schema_verdicts.py, test_state_verdicts.py), not its commands.
-@pytest.mark.history
+@pytest.mark.nightly
 def test_guide(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
     guides.follow(GUIDE, shell, namespace=NAMESPACE, capsys=capsys)
 

@@ -238,6 +238,7 @@ def test_groups_after_their_coordinator_has_died(cluster: Cluster, tmp_path: Pat
     member.close()
 
 
+@pytest.mark.nightly
 def test_groups_are_shown_while_a_broker_is_away(cluster: Cluster, tmp_path: Path) -> None:
     app = consumers.make(tmp_path, cluster.endpoints, f"g{uuid.uuid4().hex[:8]}", "")
     first, group = LogPartition(app.profile.topic_name("orders"), 0), f"g{uuid.uuid4().hex}"

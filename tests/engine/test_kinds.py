@@ -246,6 +246,7 @@ def test_a_free_view_without_latest_must_be_unique(cluster: Cluster, tmp_path: P
     assert progress.error.code == "view-rows-not-unique"
 
 
+@pytest.mark.nightly
 def test_a_free_view_never_drops_a_row_without_its_key(cluster: Cluster, tmp_path: Path, spark: Any) -> None:
     text = SHOP[: SHOP.index("class UserActivity")] + (
         "@lf.view(clicks, by='coupon', latest='at')\ndef coupons(clicks):\n    return clicks.select('coupon', 'at')\n"

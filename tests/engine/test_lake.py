@@ -95,6 +95,7 @@ def test_rows_equal_the_changelog(fed: Fed) -> None:
     fed.expect_all()
 
 
+@pytest.mark.nightly
 def test_a_range_without_records_moves_the_end_too(fed: Fed) -> None:
     assert fed.feed() is None
 
@@ -128,6 +129,7 @@ def test_killed_between_the_two_commits(fed: Fed) -> None:
     fed.expect_all()
 
 
+@pytest.mark.nightly
 def test_a_deleted_checkpoint(fed: Fed) -> None:
     assert fed.feed() is None
     shutil.rmtree(fed.checkpoint)
@@ -136,6 +138,7 @@ def test_a_deleted_checkpoint(fed: Fed) -> None:
     fed.expect_all()
 
 
+@pytest.mark.nightly
 def test_a_checkpoint_of_an_old_backup(fed: Fed) -> None:
     assert fed.feed() is None
     shutil.copytree(fed.checkpoint, fed.directory / "backup")
@@ -150,6 +153,7 @@ def test_a_checkpoint_of_an_old_backup(fed: Fed) -> None:
     assert len(list(fed.directory.glob("checkpoint.*"))) == 1  # the old one, set aside
 
 
+@pytest.mark.nightly
 def test_a_deleted_table_is_filled_again(fed: Fed) -> None:
     assert fed.feed() is None
     shutil.rmtree(fed.table)
@@ -158,6 +162,7 @@ def test_a_deleted_table_is_filled_again(fed: Fed) -> None:
     fed.expect_all()
 
 
+@pytest.mark.nightly
 def test_commits_of_others_do_not_hide_the_end(fed: Fed) -> None:
     assert fed.feed() is None
     fed.spark.sql(f"OPTIMIZE delta.`{fed.table}`").collect()
@@ -171,6 +176,7 @@ def test_commits_of_others_do_not_hide_the_end(fed: Fed) -> None:
     assert lake._position_of_rows(fed.spark, fed.table, 0).ends.keys() == found.ends.keys()
 
 
+@pytest.mark.nightly
 def test_of_two_queries_one_is_refused(fed: Fed) -> None:
     first = fed.start(until_caught_up=False)
     try:

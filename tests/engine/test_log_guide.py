@@ -32,6 +32,7 @@ def shell(cluster: Cluster, tmp_path: Path) -> Iterator[Shell]:
         yield shell
 
 
+@pytest.mark.nightly
 def test_guide(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
     guides.follow(GUIDE, shell, namespace=NAMESPACE, capsys=capsys)
 

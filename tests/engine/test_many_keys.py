@@ -82,6 +82,7 @@ def counted(cluster: Cluster, root: Path, keys: int) -> tuple[int, int]:
     return memory
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(3_600 if FULL else 600)
 def test_many_keys_in_one_batch(cluster: Cluster, tmp_path: Path) -> None:
     used = {keys: counted(cluster, tmp_path / f"keys{keys}", keys) for keys in SIZES}

@@ -159,6 +159,7 @@ def asked(prometheus_url: str, query: str) -> dict[tuple[tuple[str, str], ...], 
     return {tuple(sorted(r["metric"].items())): float(r["value"][1]) for r in result}
 
 
+@pytest.mark.nightly
 def test_prometheus_sees_what_was_applied(app: leftfold.App, tmp_path: Path) -> None:
     long_ago = datetime.now(UTC) - timedelta(hours=2)
     send(app, [*(payment(i, f"a{i % 50}") for i in range(2_000)), *(payment(i, "a1", at=long_ago) for i in range(7))])

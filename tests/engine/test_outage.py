@@ -158,6 +158,7 @@ def in_lake(project: Project, spark: Any, build: str) -> dict[tuple[str, str], t
     return {at: (value[0], value[2:]) for at, value in newest.items() if value is not None}
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(4_800 if FULL else 900)
 @pytest.mark.usefixtures("soon")
 def test_an_outage_ends_by_itself(project: Project, spark: Any, cluster: Cluster) -> None:

@@ -282,6 +282,7 @@ def test_keys_of_a_megabyte_with_a_small_heap(cluster: Cluster, tmp_path: Path) 
 # A JVM that dies ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_a_jvm_that_dies_is_told_as_that(cluster: Cluster, tmp_path: Path) -> None:
     app = made(cluster, tmp_path)
     send(app, 100, 0)

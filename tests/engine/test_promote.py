@@ -168,7 +168,7 @@ def end(view: RunningView) -> None:
     view.close()
 
 
-@pytest.mark.history
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_the_verbs_as_a_person_types_them(cluster: Cluster, tmp_path: Path, spark: Any) -> None:
     """In a process of its own, beside the live view of this one."""

@@ -121,7 +121,7 @@ def test_a_death_at_every_step(cluster: Cluster, tmp_path: Path, spark: Any) -> 
     assert changed.promote(VIEW).followed == done.build
 
 
-@pytest.mark.history
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_a_store_that_loses_history_before_the_first_batch(cluster: Cluster, tmp_path: Path, spark: Any) -> None:
     project = Project(cluster.endpoints, tmp_path / "p", seed=SEED)

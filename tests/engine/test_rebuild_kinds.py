@@ -140,7 +140,8 @@ class Kept(Project):
         assert intake.progress.error is None, intake.progress.error
 
 
-@pytest.mark.parametrize("part", ["half of it", pytest.param("all of it", marks=pytest.mark.history)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("part", ["half of it", "all of it"])
 def test_history_that_the_log_has_deleted(cluster: Cluster, tmp_path: Path, spark: Any, part: str) -> None:
     archived = PAYMENTS.replace('lateness="3s")', 'lateness="3s", archive=True)')
     project = Kept(cluster.endpoints, tmp_path / "p", archived, seed=SEED)
@@ -169,7 +170,7 @@ def test_history_that_the_log_has_deleted(cluster: Cluster, tmp_path: Path, spar
     assert changed.promote(VIEW).followed == done.build
 
 
-@pytest.mark.history
+@pytest.mark.nightly
 def test_what_was_re_driven_stands_in_its_place(cluster: Cluster, tmp_path: Path, spark: Any) -> None:
     """Before the rebuild, for its scan, and after it, for closed tiles of the stream; the counts are the log's."""
     project = Project(cluster.endpoints, tmp_path / "p", seed=SEED)

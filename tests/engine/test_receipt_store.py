@@ -213,6 +213,7 @@ def test_two_that_take_the_same_day(build: Build) -> None:
     build.check()
 
 
+@pytest.mark.nightly
 def test_a_table_that_was_restored_is_told(build: Build) -> None:
     """To Delta what was appended since counts as done, and is left out when it is appended again."""
     books = build.write()
@@ -285,7 +286,7 @@ class Shifted:
         return {int(n): int(rows["ever"].sum()) for n, rows in found.groupby("n")}
 
 
-@pytest.mark.history
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_a_view_over_days(cluster: Cluster, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "OFFSETS_PER_PARTITION", 10)

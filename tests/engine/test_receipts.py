@@ -51,7 +51,7 @@ def test_receipts_tile_the_log(project: Project, spark: Any, monkeypatch: pytest
     assert all(r.digest for r in receipts)
 
 
-@pytest.mark.parametrize("how", ["flushed", pytest.param("restored", marks=pytest.mark.history)])
+@pytest.mark.parametrize("how", ["flushed", pytest.param("restored", marks=pytest.mark.nightly)])
 def test_a_store_that_lost_data_is_repaired(project: Project, spark: Any, how: str) -> None:
     project.send(3_000)
     with project.app.producer("payments") as producer:  # a schema that no registry knows, met again by the repair
@@ -81,6 +81,7 @@ def state_files(project: Project, ending: str) -> list[Path]:
     return sorted(Path(project.app.checkpoints).glob(f"*/*/state/0/*/*{ending}"))
 
 
+@pytest.mark.nightly
 def test_a_snapshot_that_another_run_left_goes_at_the_start(project: Project, spark: Any) -> None:
     """Spark would delete what is older than it, and then lack what the committed batches build on."""
     for _ in range(3):
@@ -207,6 +208,7 @@ def _repaired(view: RunningView, times: int, applied: Callable[[], bool]) -> boo
     return view.progress.repairs == times and applied()
 
 
+@pytest.mark.nightly
 def test_a_store_is_emptied_while_its_view_runs(project: Project, spark: Any) -> None:
     project.send(3_000)
     (view,) = project.app.supervisor().views
@@ -259,6 +261,7 @@ def test_a_view_outlasts_its_store(project: Project, spark: Any, cluster: Cluste
     project.check(view.progress.build)
 
 
+@pytest.mark.nightly
 def test_a_definition_that_goes_and_comes_back(project: Project, spark: Any) -> None:
     other = BOTH.replace('payments_1h = lf.count("1h")', 'payments_1h = lf.count("1h", where=Payment.points > 3)')
     project.send(2_000)

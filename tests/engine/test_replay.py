@@ -209,6 +209,7 @@ def test_a_moment_finds_offsets_and_ends_are_frozen(app: leftfold.App, spark: An
     assert len(app.replay("payments").ranges) == len(truth) + 100
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(1_800 if FULL else 600)
 def test_every_replay_of_a_range_is_the_same(app: leftfold.App, spark: Any, tmp_path: Path) -> None:
     """Shuffle partitions, adaptive execution, split sizes; and a driver killed in the middle."""
@@ -375,7 +376,7 @@ def test_fewer_partitions_in_small_slices(app: leftfold.App, monkeypatch: pytest
         app.copy("payments", "payments_3").run()
 
 
-@pytest.mark.history
+@pytest.mark.nightly
 @pytest.mark.timeout(2_400 if FULL else 600)
 @pytest.mark.usefixtures("no_copier_left")
 def test_a_topic_moves_to_twelve_partitions_while_it_is_written(cluster: Cluster, tmp_path: Path, spark: Any) -> None:

@@ -87,6 +87,7 @@ def sent_in_pieces(project: Project, count: int) -> None:
         project.send(count // 10)
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(3_000 if FULL else 600)
 def test_offsets_that_hold_other_records_now_are_refused(cluster: Cluster, tmp_path: Path, spark: Any) -> None:
     for number in range(CUTS):

@@ -63,6 +63,7 @@ def module(name: str) -> Any:
     return made
 
 
+@pytest.mark.nightly
 def test_readme(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
     guides.follow(README, shell, namespace=NAMESPACE, capsys=capsys)
 

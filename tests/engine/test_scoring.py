@@ -145,6 +145,7 @@ def test_a_request_is_answered_and_logged(make: Callable[[str], leftfold.App], s
     assert logged[answer.prediction_id]["payments_1h"] == row.payments_1h
 
 
+@pytest.mark.nightly
 def test_a_scorer_knows_whether_its_features_hold_the_record_that_woke_it(
     make: Callable[[str], leftfold.App], spark: Any
 ) -> None:

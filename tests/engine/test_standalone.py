@@ -131,7 +131,6 @@ def check_against_the_log(app: leftfold.App, endpoints: Endpoints, events: int, 
     return f"0 of {tiles:,} tiles differ; {dict(log.outcomes)}"
 
 
-@pytest.mark.history  # the test of killed executors compares the same
 @pytest.mark.timeout(900)
 def test_a_view_on_the_cluster_equals_the_log(workers: Cluster, tmp_path: Path) -> None:
     """50,000 events in few batches: far more rows than the driver takes, so executors write them."""
@@ -201,6 +200,7 @@ def await_busy(page: int, endpoints: Endpoints) -> Identity:
     return found[0]
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(3_600 if FULL else 1_200)
 def test_view_equals_log_after_executors_are_killed(workers: Cluster, tmp_path: Path) -> None:
     print(f"seed {SEED}, {EVENTS:,} events, {KILLS} kills of executors{', 1 of a worker' if FULL else ''}")

@@ -325,7 +325,7 @@ def test_a_store_that_loses_only_what_was_re_driven(
         print(f"seed {SEED}: {store.strikes} re-drives lost, {store.bites} bit: 0 stale or missing of {tiles:,} tiles")
 
 
-@pytest.mark.history
+@pytest.mark.nightly
 @pytest.mark.timeout(3_600 if FULL else 900)
 @pytest.mark.usefixtures("near_clocks")  # else no tile of the few seconds is closed, and history is empty
 def test_a_store_that_loses_history_before_it_is_told_so(cluster: Cluster, tmp_path: Path, spark: Any) -> None:

@@ -24,6 +24,7 @@ def shell(cluster: Cluster, tmp_path: Path) -> Iterator[Shell]:
         yield shell
 
 
+@pytest.mark.nightly
 def test_readme(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
     guides.follow(README, shell, namespace=NAMESPACE, capsys=capsys)
 

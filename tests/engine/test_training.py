@@ -198,7 +198,10 @@ def test_what_was_not_yet_logged_does_not_leak(shop: Shop) -> None:
     assert report.differ["event", "log"]["category"] == 0  # a table has no event time
 
 
-@pytest.mark.parametrize("as_of", ["event", "log", "served"])
+@pytest.mark.parametrize(
+    "as_of",
+    [pytest.param("event", marks=pytest.mark.nightly), pytest.param("log", marks=pytest.mark.nightly), "served"],
+)
 def test_arrow_and_spark_make_the_same(shop: Shop, tmp_path: Path, as_of: Any) -> None:
     sets: dict[str, Any] = {}
     engines: tuple[Engine, Engine] = ("arrow", "spark")
@@ -213,7 +216,7 @@ def test_arrow_and_spark_make_the_same(shop: Shop, tmp_path: Path, as_of: Any) -
     assert sets["arrow"] == sets["spark"]
 
 
-@pytest.mark.history
+@pytest.mark.nightly
 def test_labels_in_files_and_frames_give_the_same(shop: Shop, tmp_path: Path, spark: Any) -> None:
     given = labels(shop)
     given.to_csv(tmp_path / "labels.csv", index=False)
@@ -228,7 +231,7 @@ def test_labels_in_files_and_frames_give_the_same(shop: Shop, tmp_path: Path, sp
     assert len(digests) == 1
 
 
-@pytest.mark.history
+@pytest.mark.nightly
 def test_written_and_made_again(shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More is sent in between: the same offsets give the same set."""
     labels(shop).to_parquet(tmp_path / "labels.parquet", coerce_timestamps="us", allow_truncated_timestamps=True)
@@ -279,7 +282,7 @@ def test_a_view_alone_and_what_is_refused(shop: Shop) -> None:
     assert refused(lambda: made(shop, given.assign(ts=given["ts"].dt.tz_localize(None))).frame) == "naive-datetime"
 
 
-@pytest.mark.history
+@pytest.mark.nightly
 def test_what_the_log_no_longer_has(shop: Shop, tmp_path: Path) -> None:
     """Last in this file: it deletes the head of the topic."""
     out = str(tmp_path / "set")

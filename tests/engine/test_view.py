@@ -368,7 +368,7 @@ def test_reading_needs_neither_declarations_nor_pyspark(app: leftfold.App, spark
     assert done.stdout == "20\n"
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.history)])
+@pytest.mark.parametrize("how", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)])
 def test_run_ends_cleanly_on_a_signal_and_goes_on(app: leftfold.App, how: signal.Signals) -> None:
     send(app, [payment(n, "a1") for n in range(1_000)])
     with projects.running(app.root) as run:
