@@ -50,7 +50,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [
     ROOT / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
-    *sorted(page for room in ("guide", "reference", "start") for page in (ROOT / "docs" / room).glob("*.md")),
+    *sorted(page for room in ("guide", "operate", "reference", "start") for page in (ROOT / "docs" / room).glob("*.md")),
     *sorted((ROOT / "examples").glob("*/README.md")),
 ]
 # These are made from the code, whose words they quote.
