@@ -201,7 +201,9 @@ def test_docs(raised: dict[str, Exception]) -> None:
 
 
 def test_docs_list_exactly_these_codes() -> None:
-    assert sorted(re.findall(r"^\| `([a-z-]+)` \|", DOCS.read_text(), flags=re.MULTILINE)) == sorted(CODES)
+    rows = re.findall(r'^\| <a id="([a-z-]+)"></a>`([a-z-]+)` \|', DOCS.read_text(), flags=re.MULTILINE)
+    assert sorted(code for code, _ in rows) == sorted(CODES)
+    assert [anchor for anchor, _ in rows] == [code for _, code in rows]
 
 
 def test_explained(raised: dict[str, Exception]) -> None:
@@ -258,7 +260,7 @@ def _document(found: dict[str, LeftfoldError]) -> str:
         for name, error in found.items():
             if isinstance(error, kind) and "/" not in name:
                 cells = (error.what, error.why, error.fix + (" (retriable)" if error.retriable else ""))
-                lines.append("| " + " | ".join([f"`{name}`", *map(_cell, cells)]) + " |")
+                lines.append("| " + " | ".join([f'<a id="{name}"></a>`{name}`', *map(_cell, cells)]) + " |")
         lines.append("")
     return "\n".join(lines)
 

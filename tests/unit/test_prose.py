@@ -47,10 +47,11 @@ def test_every_module_says_what_it_owns(path: Path) -> None:
 # Prose of pages ------------------------------------------------------------------------------------------------------
 
 ROOT = Path(__file__).parents[2]
+ROOMS = ("guide", "operate", "reference", "start")
 PAGES = [
     ROOT / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
-    *sorted(page for room in ("guide", "reference", "start") for page in (ROOT / "docs" / room).glob("*.md")),
+    *sorted(page for room in ROOMS for page in (ROOT / "docs" / room).glob("*.md")),
     *sorted((ROOT / "examples").glob("*/README.md")),
 ]
 # These are made from the code, whose words they quote.

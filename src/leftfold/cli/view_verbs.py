@@ -156,7 +156,7 @@ def _plain_lines() -> Callable[[list[Progress]], None]:
 
 def _doing(p: Progress) -> str:
     if p.error is not None:
-        return f"{_tries(p)}: {p.error.what}: {p.error.why}"
+        return f"{_tries(p)}: error[{p.error.code}]: {p.error.what}: {p.error.why}"
     if p.state == "repairing":
         return "its store has lost data, which is computed again from the log"
     if p.last is None:

@@ -10,8 +10,10 @@ from click.testing import CliRunner
 
 from leftfold.app import App
 from leftfold.cli.main import cli
-from leftfold.cli.view_verbs import parsed_key
+from leftfold.cli.view_verbs import _doing, parsed_key
 from leftfold.declare.rows import Provenance, Read
+from leftfold.errors import RunError
+from leftfold.run.progress import Failing, Progress
 from tests.unit.conftest import MakeProject
 
 TEXT = {"user_id": "string"}
@@ -99,3 +101,19 @@ def test_get_json() -> None:
     assert (read["view"], read["key"], read["found"]) == ("user_activity", ["u1", "7"], False)
     assert read["features"]["last_at"] == "2026-01-05T12:00:00+00:00"
     assert read["provenance"][0] == {"view": "user_activity", "build": "abc-1", "batch": 7, "found": True}
+
+
+@pytest.mark.parametrize(
+    ("state", "failing", "said"),
+    [
+        ("failed", None, "failed for good: error[log-overtaken]: "),
+        (
+            "waiting",
+            Failing(2, 0.0, 0.0),
+            "failed 2 times since 00:00:00 UTC, tries again in 0 s: error[log-overtaken]: ",
+        ),
+    ],
+)
+def test_the_line_of_a_view_in_trouble_has_the_code_to_look_up(state: str, failing: Failing | None, said: str) -> None:
+    error = RunError("log-overtaken", "activity has not read offsets", why="they are gone", fix="leftfold run")
+    assert _doing(Progress("activity", state=state, failing=failing, error=error)).startswith(said)
