@@ -6,10 +6,13 @@ the one in the catalog.
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import sys
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from leftfold.declare.collector import collecting, declare, forget, made_in
@@ -28,15 +31,16 @@ def load(root: Path, files: list[str]) -> list[Any]:
     loaded = _loads.get((root, tuple(files)))
     if loaded is not None and all(_stamp(file) == stamp for file, stamp in loaded[1].items()):
         return loaded[0]
-    for name in _ours:
-        forget(_file(sys.modules.pop(name, None)) or "")
-    _ours.clear()
+    _unload()
     before = set(sys.modules)
     sys.path.insert(0, str(root))
     try:
         with collecting() as declared:
             for file in files:
                 _execute(root / file)
+            for declaration in _imported_before([str(root / file) for file in files]):
+                if not any(declaration is one for one in declared):
+                    declare(declaration)
     finally:
         sys.path.remove(str(root))
         new = {n: _file(m) for n, m in list(sys.modules.items()) if n not in before}
@@ -44,6 +48,51 @@ def load(root: Path, files: list[str]) -> list[Any]:
         _ours.update(mine)
     _loads[root, tuple(files)] = declared, {f: _stamp(f) for f in (*mine.values(), *(str(root / f) for f in files))}
     return declared
+
+
+def _unload() -> None:
+    """Remove the modules of earlier loads, and what their files declared, unless somebody else imported such a file."""
+    unloaded = {_file(sys.modules.pop(name, None)) for name in _ours}
+    _ours.clear()
+    for file in unloaded - {_file(module) for module in list(sys.modules.values())}:
+        forget(file or "")
+
+
+def _imported_before(files: list[str]) -> Iterator[Any]:
+    """Yield the declarations of each module that these files import, directly or through one another.
+
+    Python does not run a module again that the process has imported before, so nothing else would collect them.
+    """
+    modules = {file: module for module in list(sys.modules.values()) if (file := _file(module))}
+    declaring = {module.__name__.partition(".")[0] for file, module in modules.items() if made_in(file)}
+    waiting, seen = [modules[file] for file in files if file in modules], set(files)
+    while waiting:
+        for module in _imports_of(waiting.pop(0)):
+            file = _file(module)
+            if file is None or file in seen or module.__name__.partition(".")[0] not in declaring:
+                continue
+            seen.add(file)
+            waiting.append(module)
+            yield from made_in(file)
+
+
+def _imports_of(module: ModuleType) -> Iterator[ModuleType]:
+    """Yield the modules that are named in a module's import statements."""
+    try:
+        tree = ast.parse(Path(_file(module) or "").read_bytes())
+    except (OSError, SyntaxError):  # it is not of Python, or no longer there
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            package = "." * node.level + (node.module or "")
+            if node.level:
+                package = importlib.util.resolve_name(package, module.__package__ or "")
+            names = [package, *(f"{package}.{alias.name}" for alias in node.names)]
+        else:
+            continue
+        yield from (found for name in names if (found := sys.modules.get(name)) is not None)
 
 
 def sources(root: Path, files: list[str]) -> list[Path]:

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -236,6 +237,59 @@ def test_a_view_of_a_topic_that_nobody_lists_is_a_problem(make_project: MakeProj
     finally:
         sys.path[:] = [p for p in sys.path if p != str(tmp_path)]
         sys.modules.pop("elsewhere_streams", None)
+
+
+PACKAGE = {
+    "__init__.py": "",
+    "topics.py": EVENTS,
+    "views.py": f"import leftfold as lf\nfrom .topics import Click, clicks\n\n\nclass UserActivity{VIEWS}",
+    "everything.py": "from . import views",
+}
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Iterator[Path]:
+    """An importable package with declarations, which is no part of a project."""
+    home = tmp_path / "packages" / "a_shop"
+    home.mkdir(parents=True)
+    for name, text in PACKAGE.items():
+        (home / name).write_text(text)
+    sys.path.insert(0, str(home.parent))
+    yield home
+    sys.path.remove(str(home.parent))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "a_shop"]:
+        del sys.modules[name]
+
+
+@pytest.mark.usefixtures("package")
+@pytest.mark.parametrize("before", [(), ("a_shop.topics",), ("a_shop.views",), ("a_shop.everything",)])
+@pytest.mark.parametrize(
+    "line", ["import a_shop.everything", "from a_shop import everything", "from a_shop.views import *"]
+)
+def test_a_package_is_taken_in_whoever_imported_it_before(
+    make_project: MakeProject, before: tuple[str, ...], line: str
+) -> None:
+    for name in before:
+        importlib.import_module(name)
+    for _ in range(2):  # a second load finds all of them imported
+        catalog = lf.open(make_project(files={"streams.py": f"{line}\n"})).catalog
+        assert (list(catalog.topics), list(catalog.views)) == (["clicks"], ["user_activity"])
+
+
+@pytest.mark.usefixtures("package")
+def test_a_package_that_nobody_imports_is_not_taken_in(make_project: MakeProject) -> None:
+    importlib.import_module("a_shop.everything")
+    assert not lf.open(make_project(files={"streams.py": "import leftfold as lf\n"})).catalog.topics
+
+
+def test_a_file_that_is_also_imported_by_another_name_is_not_lost(
+    make_project: MakeProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = make_project()
+    first = lf.open(root).catalog
+    monkeypatch.setitem(sys.modules, "the_same_file", sys.modules["streams"])
+    os.utime(root / "streams.py", ns=(1, 1))  # it seems to have changed, so it is loaded once more
+    assert list(lf.open(root).catalog.views) == list(first.views) == ["user_activity"]
 
 
 # A script beside its declarations -----------------------------------------------------------------------------------
