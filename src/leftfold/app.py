@@ -692,7 +692,7 @@ class App:
         view: str,
         *,
         since: datetime | None = None,
-        again: bool = False,
+        restart: bool = False,
         until_caught_up: bool = False,
         cores: int = 1,
     ) -> Rebuild:
@@ -705,7 +705,7 @@ class App:
         from leftfold.rebuild.rebuild import Rebuild, RebuildOptions
 
         name = self.catalog.view(view).name
-        options = RebuildOptions(name, _moment(since), again=again, until_caught_up=until_caught_up, cores=cores)
+        options = RebuildOptions(name, _moment(since), restart=restart, until_caught_up=until_caught_up, cores=cores)
         log_file = self.log_directory / f"rebuild-{name}.log"
         return Rebuild(self._deployment, self.standings, options, log_file=log_file)
 

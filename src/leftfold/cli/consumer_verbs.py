@@ -188,16 +188,18 @@ def show_position(consumer: str, profile: str | None, as_json: bool) -> None:
 
 @position.command("set")
 @click.argument("consumer")
-@click.option("--to", required=True, metavar="beginning|now|MOMENT|P:OFFSET,…", help="New position: where it goes on.")
-@click.option("--yes", is_flag=True, help="Go on without asking.")
+@click.option(
+    "--start", required=True, metavar="beginning|now|TIME|PARTITION:OFFSET,…", help="Position to continue at."
+)
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @profile_option
 @json_option
-def set_position(consumer: str, to: str, yes: bool, profile: str | None, as_json: bool) -> None:
+def set_position(consumer: str, start: str, yes: bool, profile: str | None, as_json: bool) -> None:
     """Set the position of a consumer. CONSUMER must not run. Shows first what is skipped, and what is handled again."""
     import leftfold
 
     of = leftfold.open(profile=profile).position(consumer)
-    moves = of.moves(_to(to))
+    moves = of.moves(_start(start))
     if not as_json:
         for move in moves:
             say(f"  {move.topic}/{move.partition}: {_moved(move)}")
@@ -211,7 +213,7 @@ def set_position(consumer: str, to: str, yes: bool, profile: str | None, as_json
         next_step(f"leftfold consume --consumers {consumer}")
 
 
-def _to(text: str) -> str | datetime | dict[int, int]:
+def _start(text: str) -> str | datetime | dict[int, int]:
     if text in ("beginning", "now"):
         return text
     pairs = [pair.partition(":") for pair in text.split(",")]

@@ -61,13 +61,13 @@ def _progress(title: str) -> Iterator[Callable[[str], None]]:
 @click.option(
     "--spark-workers",
     type=click.IntRange(0, 8),  # leftfold.local.spark_cluster.MOST_WORKERS; a test compares the two
-    metavar="N",
-    help="Number of Spark workers to start too. It is remembered, and 0 ends them. [default: 0]",
+    metavar="COUNT",
+    help="Number of Spark workers to start, too. It is remembered, and 0 ends them. [default: 0]",
 )
 @click.option(
     "--postgres/--no-postgres",
     default=None,
-    help="A Postgres too, for consumers with into=. It is remembered. [default: no Postgres]",
+    help="Start a Postgres, too, for consumers with into=. It is remembered. [default: no Postgres]",
 )
 @json_option
 def up(brokers: str | None, spark_workers: int | None, postgres: bool | None, as_json: bool) -> None:
@@ -180,8 +180,8 @@ def _status_elsewhere(app: App, *, as_json: bool) -> None:
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--lines", "-n", metavar="N", default=50, show_default=True, help="Number of lines of each log.")
-@click.option("--follow", "-f", is_flag=True, help="Go on with new lines until Ctrl-C.")
+@click.option("--lines", "-n", metavar="COUNT", default=50, show_default=True, help="Number of lines of each log.")
+@click.option("--follow", "-f", is_flag=True, help="Continue with new lines until Ctrl-C.")
 @json_option
 def logs(name: str | None, lines: int, follow: bool, as_json: bool) -> None:
     """Show logs of the local cluster's processes. All, or of NAME. Lines go to stdout."""
@@ -206,7 +206,7 @@ def logs(name: str | None, lines: int, follow: bool, as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--yes", "name", metavar="NAME", help="Name of the project directory, instead of typing it.")
+@click.option("--confirm", "name", metavar="NAME", help="Name of the project directory, instead of typing it.")
 @json_option
 def reset(name: str | None, as_json: bool) -> None:
     """Delete the local cluster's data. Topics, schemas, features and checkpoints. There is no undo."""

@@ -43,6 +43,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "Look for trouble": {
         "status": ("local_verbs", "Show what runs, and what each view has applied."),
         "doctor": ("local_verbs", "Check this machine, or a profile's connections."),
+        "inspect": ("inspect_verb", "Review a whole Kafka cluster for hazards."),
         "explain": ("explain_verb", "Explain an error or hazard code."),
     },
     "Topics and records": {

@@ -55,13 +55,13 @@ class BadLineError(Exception):
     "--synthetic",
     "count",
     type=click.IntRange(min=1),
-    metavar="N",
+    metavar="COUNT",
     help="Number of events to make up, instead of reading.",
 )
 @click.option(
     "--seed",
     type=int,
-    metavar="N",
+    metavar="NUMBER",
     default=0,
     show_default=True,
     help="Seed of --synthetic: the same seed gives the same events.",

@@ -31,14 +31,14 @@ _HOST, _PORT = "127.0.0.1", 8_080
     default=_PORT,
     show_default=True,
     type=click.IntRange(0, 65_535),
-    help="Port to listen on; 0 takes a free one.",
+    help="Port to listen on. 0 takes a free one.",
 )
 @click.option(
     "--most-waiting",
-    metavar="N",
+    metavar="COUNT",
     default=1_000,
     show_default=True,
-    help="Number of rows that may wait; beyond it the status is 503.",
+    help="Maximum number of waiting rows. Beyond it the answer is 503.",
 )
 @profile_option
 def serve(scorers: str | None, host: str, port: int, most_waiting: int, profile: str | None) -> None:

@@ -44,7 +44,7 @@ _KINDS = ("views", "helpers")
     "--fresh",
     multiple=True,
     metavar="VIEW",
-    help="View (or TOPIC.intake) whose log is read from its start, into a new build.",
+    help="View whose log is read from its start, into a new build. Also TOPIC.intake, and VIEW.lake.",
 )
 @click.option(
     "--take-over",

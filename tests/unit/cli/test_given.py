@@ -19,16 +19,16 @@ def test_a_moment_keeps_its_zone() -> None:
 
 
 def test_what_is_not_a_moment_is_refused() -> None:
-    with pytest.raises(click.BadParameter, match="'noon' is not a moment like 2026-03-01T12:00:00Z"):
+    with pytest.raises(click.BadParameter, match="'noon' is not a time like 2026-03-01T12:00:00Z"):
         Moment().convert("noon", None, None)
 
 
 def test_a_pair() -> None:
-    assert Pair("KEY=COLUMN").convert("user_id=uid", None, None) == ("user_id", "uid")
-    assert Pair("KEY=COLUMN").convert("a=b=c", None, None) == ("a", "b=c")
+    assert Pair("NAME=COLUMN").convert("user_id=uid", None, None) == ("user_id", "uid")
+    assert Pair("NAME=COLUMN").convert("a=b=c", None, None) == ("a", "b=c")
 
 
 @pytest.mark.parametrize("written", ["user_id", "=uid", "user_id=", ""])
 def test_half_a_pair_is_refused(written: str) -> None:
-    with pytest.raises(click.BadParameter, match=f"'{written}' is not KEY=COLUMN"):
-        Pair("KEY=COLUMN").convert(written, None, None)
+    with pytest.raises(click.BadParameter, match=f"'{written}' is not NAME=COLUMN"):
+        Pair("NAME=COLUMN").convert(written, None, None)

@@ -91,7 +91,7 @@ def test_logs(verb: Verb, tmp_path: Path) -> None:
 
 def test_reset_is_named(verb: Verb, tmp_path: Path) -> None:
     (state_dir(tmp_path) / "redis").mkdir(parents=True)
-    result = verb("reset", "--yes", tmp_path.name, "--json")
+    result = verb("reset", "--confirm", tmp_path.name, "--json")
     assert document(result) == {"version": 1, "verb": "reset", "ended": {}, "deleted": True}
     assert not state_dir(tmp_path).exists()
 

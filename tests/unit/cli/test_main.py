@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -14,25 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from leftfold.cli.main import GROUPS, VERBS, cli, main
+from tests.unit.cli.commands import ALL
 
 LINE = 50  # characters of a command's line in a list
-
-
-def commands(command: click.Command = cli, name: str = "leftfold") -> Iterator[tuple[str, click.Command]]:
-    """Every command and sub-command, by what is typed."""
-    yield name, command
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for each in command.list_commands(context):
-            found = command.get_command(context, each)
-            assert found is not None
-            yield from commands(found, f"{name} {each}")
-
-
-ALL = dict(commands())
-OPTIONS = [
-    (name, option) for name, command in ALL.items() for option in command.params if isinstance(option, click.Option)
-]
 
 
 @pytest.mark.parametrize("name", VERBS)
@@ -69,25 +51,6 @@ def test_the_help_fits_80_columns(name: str) -> None:
         for each in below.list_commands(click.Context(below)):
             (line,) = [line for line in told if line.split()[:1] == [each]]
             assert line.split(maxsplit=1)[1] == ALL[f"{name} {each}"].get_short_help_str(LINE)
-
-
-@pytest.mark.parametrize(("name", "option"), OPTIONS, ids=[f"{name} {option.opts[-1]}" for name, option in OPTIONS])
-def test_the_help_of_an_option(name: str, option: click.Option) -> None:
-    """It begins with what the option is, and its value has a name of its own."""
-    assert option.help
-    assert re.match(r"[A-Z`/.]", option.help), option.help
-    assert option.help.endswith((".", "]"))
-    assert not re.match(r"(Of|So many|At most|Only|With|How)\b", option.help), "begin with the thing"
-    if not option.is_flag and not option.count:
-        shown = option.make_metavar(click.Context(ALL[name]))
-        assert not re.search(r"\b(TEXT|INTEGER|FLOAT|RANGE|FILENAME|PATH\b.*DIRECTORY)\b", shown), shown
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_common_options_stand_last(name: str) -> None:
-    options = [option.opts[0] for option in ALL[name].params if isinstance(option, click.Option)]
-    common = [option for option in ("--profile", "--json") if option in options]
-    assert options[len(options) - len(common) :] == common
 
 
 def test_a_verb_that_is_not_there() -> None:

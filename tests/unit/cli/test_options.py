@@ -1,0 +1,93 @@
+"""The options of all commands: one name has one meaning, and the help says what to give."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+
+import click
+import pytest
+
+from tests.unit.cli.commands import ALL, OPTIONS, Spelled
+
+# Each option that several commands have: its value ("" for a flag), and how its help begins in all of them. An option
+# that means something else has another name.
+SHARED: dict[str, tuple[str, str]] = {
+    "--against": ("DIR", "(Table|Training set) to compare with"),
+    "--all": ("", "All "),
+    "--as-of": ("[event|log|served]", "Time that decides what was known"),
+    "--at": ("TIME", "Time of the values"),
+    "--batch": ("VIEW=COLUMN", "Column with the batch"),
+    "--build": ("VIEW=BUILD", "Build "),
+    "--by": ("FIELD,FIELD", "Fields of the prediction to group by"),
+    "--ca-secret": ("NAME", "Secret with the file"),
+    "--column": ("NAME=COLUMN", "Column of "),
+    "--cores": ("COUNT", "Maximum number of cores"),
+    "--cpu": ("CORES", "Number of cores of each (node|pod)"),
+    "--delete": ("TOPIC", "Topic to delete"),
+    "--directory": ("PATH", "Directory of leftfold.toml in the image"),
+    "--downtime": ("DURATION", "Longest outage to survive"),
+    "--engine": ("[arrow|spark]", "Engine that "),
+    "--explain": ("", "Say which engine "),
+    "--follow": ("", "Continue with new "),
+    "--force": ("", "Overwrite files"),
+    "--from": ("TIME", "Start of the (history|predictions|range)"),
+    "--image": ("IMAGE", "Image of "),
+    "--json": ("", "Print one JSON document"),
+    "--key": ("KEY", "Key of the (records|dead letters)"),
+    "--kube-namespace": ("NAME", "Kubernetes namespace"),
+    "--limit": ("COUNT", "Maximum number of (records|dead letters|differences) to (list|read)"),
+    "--memory": ("SIZE", "Memory of each (node|pod)"),
+    "--metrics": ("[HOST:]PORT", "Address of /metrics"),
+    "--metrics-port": ("PORT", "Port of /metrics"),
+    "--out": ("DIR|FILE", "(New|Output) (directory|file) for"),
+    "--profile": ("NAME", "Profile of leftfold.toml"),
+    "--secret": ("NAME", "Secret whose keys become environment variables"),
+    "--time": ("COLUMN", "Column with the (log )?time of each (label|row)"),
+    "--to": ("TIME", "End of the (import|predictions|range), exclusive"),
+    "--until-caught-up": ("", "End when all that is in the log now"),
+    "--verify": ("DIR", "Directory of an earlier (replay|training set)"),
+    "--yes": ("", "Skip the confirmation"),
+    "-n": ("COUNT", "(Maximum n|N)umber of (lines|records)"),
+}
+
+
+def by_name() -> dict[str, list[Spelled]]:
+    found: dict[str, list[Spelled]] = defaultdict(list)
+    for each in OPTIONS:
+        found[each.name].append(each)
+    return found
+
+
+def test_every_option_of_several_commands_has_one_meaning() -> None:
+    assert {name for name, of in by_name().items() if len(of) > 1} == set(SHARED)
+
+
+@pytest.mark.parametrize("each", [each for each in OPTIONS if each.name in SHARED], ids=str)
+def test_an_option_of_several_commands_is_the_same_in_each(each: Spelled) -> None:
+    value, help = SHARED[each.name]
+    assert each.value in ((value,) if value.startswith("[") else value.split("|"))
+    assert re.match(help, each.option.help or ""), each.option.help
+
+
+def test_no_option_is_the_plural_of_another() -> None:
+    names = by_name().keys()
+    assert [name for name in names if f"{name}s" in names] == []
+
+
+@pytest.mark.parametrize("each", OPTIONS, ids=str)
+def test_the_help_of_an_option(each: Spelled) -> None:
+    """It begins with what the option is, and its value has a name of its own."""
+    text = each.option.help
+    assert text
+    assert re.match(r"[A-Z`/.]", text), text
+    assert text.endswith((".", "]"))
+    assert not re.match(r"(Of|So many|At most|Only|With|How)\b", text), "begin with the thing"
+    assert not re.search(r"\b(TEXT|INTEGER|FLOAT|RANGE|FILENAME|PATH\b.*DIRECTORY)\b", each.value), each.value
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_common_options_stand_last(name: str) -> None:
+    options = [option.opts[0] for option in ALL[name].params if isinstance(option, click.Option)]
+    common = [option for option in ("--profile", "--json") if option in options]
+    assert options[len(options) - len(common) :] == common
