@@ -58,11 +58,22 @@ def load_options(verb: Callable[..., None]) -> Callable[..., None]:
                 "rates",
                 type=Amount(),
                 multiple=True,
+                metavar="TOPIC=NUMBER",
                 help="Records per second of a topic at its peak, as in clicks=20k.",
             ),
-            click.option("--bytes", "sizes", type=Amount(), multiple=True, help="Size in bytes of a topic's records."),
             click.option(
-                "--entities", type=Amount(), multiple=True, help="Number of active entities of a topic or view."
+                "--bytes",
+                "sizes",
+                type=Amount(),
+                multiple=True,
+                metavar="TOPIC=NUMBER",
+                help="Size of a topic's records in bytes, as in clicks=200.",
+            ),
+            click.option(
+                "--entities",
+                type=Amount(),
+                multiple=True,
+                help="Number of active entities of a topic or view, as in clicks=1m.",
             ),
             click.option(
                 "--handler",
@@ -77,7 +88,9 @@ def load_options(verb: Callable[..., None]) -> Callable[..., None]:
                 metavar="NUMBER",
                 help="Records per second of one process of a consumer. [default: 50000]",
             ),
-            click.option("--catch-up", type=TimeSpan(), help="Time to catch up after an outage of 1h. [default: 1h]"),
+            click.option(
+                "--catch-up", type=TimeSpan(), help="Time in which to catch up after an outage of 1h. [default: 1h]"
+            ),
             downtime_option,
         )
     ):

@@ -76,7 +76,7 @@ def send(topic: str, file: IO[bytes] | None, count: int | None, seed: int, profi
     import leftfold
 
     if (file is None) == (count is None):
-        raise click.UsageError("give either a FILE of JSON lines (- for standard input) or --synthetic N")
+        raise click.UsageError("give either a FILE of JSON lines (- for standard input) or --synthetic COUNT")
     app = leftfold.open(profile=profile)
     declared = app.catalog.topic(topic)
     started = clock.monotonic()

@@ -51,6 +51,18 @@ SHARED: dict[str, tuple[str, str]] = {
     "-n": ("COUNT", "(Maximum n|N)umber of (lines|records)"),
 }
 
+# With these words the help of a flag begins, and no other.
+DOES = {
+    *("Add", "All", "Continue", "Count", "End", "List", "Measure", "Move", "Overwrite", "Print", "Render", "Return"),
+    *("Say", "Show", "Skip", "Start", "Take"),
+}
+# What a value may be called.
+VALUES = {
+    *("BUILD", "COLUMN", "CONSUMER", "CORES", "COUNT", "DIR", "DURATION", "FIELD", "FILE", "HOST", "IMAGE", "KEY"),
+    *("NAME", "NUMBER", "OFFSET", "PARTITION", "PATH", "PORT", "PSI", "RECORDS", "SECONDS", "SIZE", "TIME", "TOPIC"),
+    *("VERSION", "VIEW", "beginning", "caught-up", "now"),
+}
+
 
 def by_name() -> dict[str, list[Spelled]]:
     found: dict[str, list[Spelled]] = defaultdict(list)
@@ -77,17 +89,26 @@ def test_no_option_is_the_plural_of_another() -> None:
 
 @pytest.mark.parametrize("each", OPTIONS, ids=str)
 def test_the_help_of_an_option(each: Spelled) -> None:
-    """It begins with what the option is, and its value has a name of its own."""
-    text = each.option.help
-    assert text
-    assert re.match(r"[A-Z`/.]", text), text
-    assert text.endswith((".", "]"))
-    assert not re.match(r"(Of|So many|At most|Only|With|How)\b", text), "begin with the thing"
-    assert not re.search(r"\b(TEXT|INTEGER|FLOAT|RANGE|FILENAME|PATH\b.*DIRECTORY)\b", each.value), each.value
+    """It begins with what the option does if it is a flag, and else with what its value is."""
+    text = each.option.help or ""
+    first, second, *_ = text.split()
+    assert text.endswith((".", "]")), text
+    does = first in DOES and second != "of"  # "Start of the range" is a thing
+    assert does == (each.value == ""), text
+    assert re.fullmatch(r"[A-Z][a-z]+", first), text
+    assert first not in ("Of", "So", "At", "Only", "With", "How", "For"), "begin with the thing"
+
+
+@pytest.mark.parametrize("each", [each for each in OPTIONS if each.value], ids=str)
+def test_a_value_says_what_to_give(each: Spelled) -> None:
+    choices = getattr(each.option.type, "choices", ())
+    assert set(re.findall(r"[\w-]+", each.value)) <= VALUES | set(choices), each.value
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_common_options_stand_last(name: str) -> None:
-    options = [option.opts[0] for option in ALL[name].params if isinstance(option, click.Option)]
-    common = [option for option in ("--profile", "--json") if option in options]
+    command = ALL[name]
+    options = [p.opts[-1] for p in command.get_params(click.Context(command)) if isinstance(p, click.Option)]
+    common = [option for option in ("--profile", "--json", "--help") if option in options]
     assert options[len(options) - len(common) :] == common
+    assert "--help" in common
