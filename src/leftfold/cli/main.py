@@ -151,7 +151,7 @@ def main() -> None:
     gc.set_threshold(20_000, 20, 20)
     as_json = "--json" in sys.argv[1:]
     try:
-        cli.main(standalone_mode=False)
+        cli.main(prog_name="leftfold", standalone_mode=False)
     except LeftfoldError as error:
         _keep_trace(error)
         if as_json:
@@ -160,7 +160,12 @@ def main() -> None:
             say(str(error))
         sys.exit(INTERRUPTED if isinstance(error.__cause__, KeyboardInterrupt) else 1)
     except click.ClickException as error:
-        error.show()
+        if as_json:
+            from leftfold.cli.usage import usage_error
+
+            document(_verb(), error=usage_error(error).as_json())
+        else:
+            error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         say("interrupted")

@@ -124,3 +124,49 @@ def test_verbs_complete_without_loading_one(words: str, expected: set[str]) -> N
     ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert set(ran.stdout.splitlines()[1::3]) == expected
     assert ran.stderr.strip() == ""
+
+
+# Wrong usage ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "verb", "what"),
+    [
+        (["promot", "--json"], "leftfold", "No such command 'promot'. Did you mean 'promote'?"),
+        (["rejects", "show", "clicks", "--json"], "rejects", "Missing argument 'POSITION'."),
+        (["run", "--json", "--fres", "v"], "run", "No such option '--fres'."),
+        (["wait", "v", "--for", "ever", "--json"], "wait", "Invalid value for '--for': 'ever' is neither caught-up"),
+        (["apply", "--json"], "apply", "--json asks no questions: add --yes"),
+        (["-C", "none", "check", "--json"], "check", "Invalid value for '-C' / '--project-dir': Directory 'none'"),
+    ],
+)
+def test_wrong_usage_as_json(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    verb: str,
+    what: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["leftfold", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    told = capsys.readouterr()
+    document = json.loads(told.out)
+    assert (document["version"], document["verb"], document["error"]["code"]) == (1, verb, "usage")
+    assert document["error"]["what"].startswith(what)
+    assert document["error"]["fix"].startswith("run leftfold")
+    assert told.err == ""
+
+
+def test_wrong_usage_for_people(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["leftfold", "rejects", "show", "clicks"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("Usage: ")
+    assert told.err.rstrip().endswith("Error: Missing argument 'POSITION'.")
