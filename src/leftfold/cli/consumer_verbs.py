@@ -13,7 +13,7 @@ from rich.table import Table
 
 from leftfold import clock
 from leftfold.cli.fixes import for_profile
-from leftfold.cli.given import Moment
+from leftfold.cli.given import Moment, names_option
 from leftfold.cli.metrics import metrics_option, serving
 from leftfold.cli.output import VERSION, document, json_option, next_step, people, profile_option, say
 from leftfold.cli.progress import Interval, end_on_signal
@@ -37,20 +37,19 @@ _Rates = dict[str, float]
 
 
 @click.command()
-@click.option("--consumers", metavar="NAME,NAME", help="Consumers to run. [default: all]")
+@names_option("--consumers", "Consumers to run. [default: all]")
 @click.option("--until-caught-up", is_flag=True, help="End when all that is in the log now has been handled.")
 @metrics_option
 @profile_option
 @json_option
 def consume(
-    consumers: str | None, until_caught_up: bool, metrics: str | None, profile: str | None, as_json: bool
+    consumers: tuple[str, ...], until_caught_up: bool, metrics: str | None, profile: str | None, as_json: bool
 ) -> None:
     """Run consumers and stream scorers until stopped. SIGTERM and Ctrl-C end it after the calls under way."""
     import leftfold
 
     app = leftfold.open(profile=profile)
-    names = [name.strip() for name in consumers.split(",")] if consumers else []
-    crew = app.crew(*names, until_caught_up=until_caught_up)
+    crew = app.crew(*consumers, until_caught_up=until_caught_up)
     end_on_signal(crew.stop)
     started = clock.monotonic()
     with serving(metrics or app.profile.metrics, lambda: _metrics(crew.progress), lambda: _health(crew.progress)):

@@ -54,6 +54,23 @@ class Pair(click.ParamType[tuple[str, str]]):
         return left, right
 
 
+def names_option(option: str, help: str) -> Callable[[F], F]:
+    """The option that chooses among declared names. A name without it is refused, with the option to write."""
+
+    def chosen(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...]:
+        return tuple(name.strip() for name in (value or "").split(",") if name.strip())
+
+    def refuse(ctx: click.Context, _: click.Parameter, stray: tuple[str, ...]) -> None:
+        if stray:
+            raise click.UsageError(f"Names are given by an option: {option} {','.join(stray)}", ctx)
+
+    def given(verb: F) -> F:
+        verb = click.argument("stray", nargs=-1, metavar="", expose_value=False, callback=refuse)(verb)
+        return click.option(option, metavar="NAME,NAME", callback=chosen, help=help)(verb)
+
+    return given
+
+
 def column_option(help: str) -> Callable[[F], F]:
     """The option that names the column of a file or table in which a declared name is found."""
     return click.option("--column", "columns", type=Pair("NAME=COLUMN"), multiple=True, help=help)

@@ -4,8 +4,10 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import click
 import pytest
+from click.testing import CliRunner
 
-from leftfold.cli.given import Moment, Pair
+from leftfold.cli.given import Moment, Pair, names_option
+from leftfold.cli.main import cli
 
 
 @pytest.mark.parametrize("written", ["2026-03-01T12:00:00", "2026-03-01T12:00:00Z", "2026-03-01 13:00:00+01:00"])
@@ -32,3 +34,26 @@ def test_a_pair() -> None:
 def test_half_a_pair_is_refused(written: str) -> None:
     with pytest.raises(click.BadParameter, match=f"'{written}' is not NAME=COLUMN"):
         Pair("NAME=COLUMN").convert(written, None, None)
+
+
+@pytest.mark.parametrize(("given", "expected"), [([], ()), (["--views", "a, b"], ("a", "b")), (["--views", ""], ())])
+def test_names(given: list[str], expected: tuple[str, ...]) -> None:
+    found: list[tuple[str, ...]] = []
+
+    @click.command()
+    @names_option("--views", "Views to run.")
+    def verb(views: tuple[str, ...]) -> None:
+        found.append(views)
+
+    assert CliRunner().invoke(verb, given).exit_code == 0
+    assert found == [expected]
+
+
+@pytest.mark.parametrize(
+    ("verb", "option"), [("consume", "--consumers"), ("run", "--views"), ("serve", "--scorers")], ids=lambda text: text
+)
+def test_a_name_without_its_option(verb: str, option: str) -> None:
+    refused = CliRunner().invoke(cli, [verb, "ranker", "notify"])
+    assert refused.exit_code == 2
+    assert f"Error: Names are given by an option: {option} ranker,notify" in refused.stderr
+    assert f"Usage: cli {verb} [OPTIONS]\n" in refused.stderr
