@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from leftfold.kafka.registry import SchemaRegistry
     from leftfold.kafka.rejects import Rejects
     from leftfold.local.endpoints import Endpoints
+    from leftfold.observe.consumer_status import ConsumerStatus
     from leftfold.observe.group_status import GroupStatus
     from leftfold.observe.log_records import LogRecord
     from leftfold.observe.observation import Observed
@@ -1024,6 +1025,15 @@ class App:
         from leftfold.run.status import view_statuses
 
         return view_statuses(self.catalog, self.profile, self.log[0], self.reader, self.standings)
+
+    def consumer_status(self) -> list[ConsumerStatus]:
+        """The state of the group of each declared consumer and stream scorer: its members, and its lag in records."""
+        from leftfold.observe.consumer_status import consumer_statuses
+
+        names = {name: self._consumer_names(consumer) for name, consumer in self.catalog.consumers.items()}
+        groups = {name: of.group for name, of in names.items()}
+        topics = {topic for of in names.values() for topic in (*of.sources, of.again)}
+        return consumer_statuses(self.log[0], self.kafka, self.catalog, groups, sorted(topics))
 
     def wait(self, view: str, /, *, records: int | None = None, timeout: Duration = "60s") -> ViewStatus:
         """Wait until readers of a view follow a build of its declared definition that has read all of the log.

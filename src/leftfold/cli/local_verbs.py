@@ -18,10 +18,12 @@ from rich.markup import escape
 
 from leftfold.cli.output import document, json_option, next_step, people, profile_option
 from leftfold.errors import ProjectError
+from leftfold.units import counted
 
 if TYPE_CHECKING:
     from leftfold.app import App
     from leftfold.local.doctor import Check
+    from leftfold.observe.consumer_status import ConsumerStatus
     from leftfold.run.connections import Connection, Verdict
     from leftfold.run.status import ViewStatus
 
@@ -124,7 +126,7 @@ def down(as_json: bool) -> None:
 @profile_option
 @json_option
 def status(profile: str | None, as_json: bool) -> None:
-    """Show what runs, and what each view has applied.
+    """Show what runs, and how far behind it is. Views with what they have applied; consumers with their members.
 
     For the local cluster these are its processes. For a profile that names other engines, these are its connections.
     """
@@ -136,10 +138,17 @@ def status(profile: str | None, as_json: bool) -> None:
         _status_elsewhere(app, as_json=as_json)
         return
     seen = cluster.status(_root())
-    views = app.status() if seen["state"] != "down" else []
+    up = seen["state"] != "down"
+    views, consumers = (app.status(), app.consumer_status()) if up else ([], [])
     if as_json:
-        shown = [view.as_json() for view in views]
-        document("status", profile=app.profile.name, cluster=seen, connections=[], views=shown)
+        document(
+            "status",
+            profile=app.profile.name,
+            cluster=seen,
+            connections=[],
+            views=[view.as_json() for view in views],
+            consumers=[consumer.as_json() for consumer in consumers],
+        )
         return
     console = people()
     console.print(f"{_symbol(seen['state'])} local cluster: {seen['state']}")
@@ -149,6 +158,8 @@ def status(profile: str | None, as_json: bool) -> None:
         console.print(f"  {_symbol(row['state'])} {row['name']:<{width}} {row['state']:<14} port {row['port']}  {pid}")
     for view in views:
         _print_view(console, view)
+    for consumer in consumers:
+        _print_consumer(console, consumer)
     if seen["state"] != "running":
         next_step("leftfold up")
 
@@ -158,6 +169,7 @@ def _status_elsewhere(app: App, *, as_json: bool) -> None:
     found = list(app.connections())
     answers = {each.name for each in found if each.verdict == "reachable"}
     views = app.status() if {"kafka", "online"} <= answers else []
+    consumers = app.consumer_status() if "kafka" in answers else []
     if as_json:
         document(
             "status",
@@ -165,6 +177,7 @@ def _status_elsewhere(app: App, *, as_json: bool) -> None:
             cluster=None,
             connections=[each.as_json() for each in found],
             views=[view.as_json() for view in views],
+            consumers=[consumer.as_json() for consumer in consumers],
         )
         return
     console = people()
@@ -174,6 +187,8 @@ def _status_elsewhere(app: App, *, as_json: bool) -> None:
         console.print(f"  {symbol} {each.name:<12} {each.verdict:<12} {escape(each.where)}", soft_wrap=True)
     for view in views:
         _print_view(console, view)
+    for consumer in consumers:
+        _print_consumer(console, consumer)
     if any(CONNECTION_VERDICTS[each.verdict] == "wrong" for each in found):
         next_step(f"leftfold doctor --profile {app.profile.name}")
 
@@ -306,3 +321,10 @@ def _print_view(console: Console, view: ViewStatus) -> None:
         console.print(f"  staged: {view.staged}, which waits for leftfold promote {view.view}", soft_wrap=True)
     if view.previous is not None and view.kept_until is not None:
         console.print(f"  left: {view.previous}, kept until {view.kept_until:%Y-%m-%d %H:%M} UTC", soft_wrap=True)
+
+
+def _print_consumer(console: Console, of: ConsumerStatus) -> None:
+    behind = "lag unknown" if of.lag is None else f"{counted(of.lag, 'record')} behind"
+    said = "has not run yet" if of.state is None else f"{behind}; {counted(of.members, 'member')}, group {of.group}"
+    symbol = SYMBOLS["ok" if of.lag == 0 and of.members else "idle"]
+    console.print(f"{symbol} {of.kind} {of.consumer}: {said}", soft_wrap=True)
