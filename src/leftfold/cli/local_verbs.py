@@ -325,6 +325,7 @@ def _print_view(console: Console, view: ViewStatus) -> None:
 
 def _print_consumer(console: Console, of: ConsumerStatus) -> None:
     behind = "lag unknown" if of.lag is None else f"{counted(of.lag, 'record')} behind"
-    said = "has not run yet" if of.state is None else f"{behind}; {counted(of.members, 'member')}, group {of.group}"
+    told = f"{behind}; {counted(of.members, 'member')}, group {of.group}"
+    said = told if of.state is not None else f"no group {of.group} is known"
     symbol = SYMBOLS["ok" if of.lag == 0 and of.members else "idle"]
     console.print(f"{symbol} {of.kind} {of.consumer}: {said}", soft_wrap=True)
