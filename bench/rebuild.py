@@ -90,7 +90,7 @@ class _Bench:
     def ours(self) -> float:
         """Rebuild, and return the seconds until all closed tiles of history are in the store."""
         self._store.flushall()
-        rebuild = self._app.rebuild(VIEW, until_caught_up=True, again=True)
+        rebuild = self._app.rebuild(VIEW, until_caught_up=True, restart=True)
         scanned: list[float] = []
         rebuild.at_step = lambda step: scanned.append(clock.monotonic()) if step == "created" else None
         started = clock.monotonic()

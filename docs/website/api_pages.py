@@ -38,7 +38,7 @@ VERBS: dict[str, tuple[str, ...]] = {
         *("describe", "connections"),
     ),
     "Send and read the log": ("send", "producer", "topics", "groups", "read", "rejects"),
-    "Consume": ("consume", "crew", "dead", "position", "pause", "resume"),
+    "Consume": ("consume", "crew", "consumer_status", "dead", "position", "pause", "resume"),
     "Run views": ("run", "supervisor", "status", "view_status", "wait", "why"),
     "Serve features": ("get", "get_many", "aget", "aget_many", "reader"),
     "Score": ("score", "score_many", "score_frame", "ascore", "scoring", "serving", "unlogged", "close"),

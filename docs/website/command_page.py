@@ -105,7 +105,7 @@ def made(page: str) -> tuple[str, dict[str, str]]:
 
 
 def _title(section: Section, taken: dict[str, str]) -> tuple[str, str]:
-    """A short heading, as in `replay --again`: the verbs, and the first option where the verb had one before."""
+    """A short heading, as in `replay --verify`: the verbs, and the first option where the verb had one before."""
     title = " · ".join(f"`{' '.join(verb.words)}`" for verb in section.verbs)
     anchor = section.verbs[0].anchor
     if anchor in taken.values():

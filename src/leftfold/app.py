@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from leftfold.kafka.registry import SchemaRegistry
     from leftfold.kafka.rejects import Rejects
     from leftfold.local.endpoints import Endpoints
+    from leftfold.observe.consumer_status import ConsumerStatus
     from leftfold.observe.group_status import GroupStatus
     from leftfold.observe.log_records import LogRecord
     from leftfold.observe.observation import Observed
@@ -692,7 +693,7 @@ class App:
         view: str,
         *,
         since: datetime | None = None,
-        again: bool = False,
+        restart: bool = False,
         until_caught_up: bool = False,
         cores: int = 1,
     ) -> Rebuild:
@@ -705,7 +706,7 @@ class App:
         from leftfold.rebuild.rebuild import Rebuild, RebuildOptions
 
         name = self.catalog.view(view).name
-        options = RebuildOptions(name, _moment(since), again=again, until_caught_up=until_caught_up, cores=cores)
+        options = RebuildOptions(name, _moment(since), restart=restart, until_caught_up=until_caught_up, cores=cores)
         log_file = self.log_directory / f"rebuild-{name}.log"
         return Rebuild(self._deployment, self.standings, options, log_file=log_file)
 
@@ -1024,6 +1025,15 @@ class App:
         from leftfold.run.status import view_statuses
 
         return view_statuses(self.catalog, self.profile, self.log[0], self.reader, self.standings)
+
+    def consumer_status(self) -> list[ConsumerStatus]:
+        """The state of the group of each declared consumer and stream scorer: its members, and its lag in records."""
+        from leftfold.observe.consumer_status import consumer_statuses
+
+        names = {name: self._consumer_names(consumer) for name, consumer in self.catalog.consumers.items()}
+        groups = {name: of.group for name, of in names.items()}
+        topics = {topic for of in names.values() for topic in (*of.sources, of.again)}
+        return consumer_statuses(self.log[0], self.kafka, self.catalog, groups, sorted(topics))
 
     def wait(self, view: str, /, *, records: int | None = None, timeout: Duration = "60s") -> ViewStatus:
         """Wait until readers of a view follow a build of its declared definition that has read all of the log.

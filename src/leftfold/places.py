@@ -48,7 +48,7 @@ def table_unreadable(location: str, *, why: str) -> RunError:
         "table-unreadable",
         f"{location} cannot be compared with",
         why=why,
-        fix="name a directory of Parquet files or a Delta table; --key OURS=THEIRS says how its keys are called",
+        fix="name a directory of Parquet files or a Delta table; --column KEY=COLUMN names the columns of its keys",
     )
 
 

@@ -103,7 +103,7 @@ class Registry(_Strict):
 
 class Spark(_Strict):
     # All cores, and four tries for each task: plain local[*] fails at the first failure of a task.
-    master: str = "local[*,4]"  # "standalone" is the cluster of `leftfold up --spark-workers N`
+    master: str = "local[*,4]"  # "standalone" is the cluster of `leftfold up --spark-workers COUNT`
     python: str | None = None  # the Python interpreter on the workers; same version as this one
     # The offsets per partition in one batch, on average. Fewer offsets make smaller batches, and a view that works off
     # a backlog stops sooner.

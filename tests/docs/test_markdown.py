@@ -12,7 +12,7 @@ FENCED = "# A\n\n```python\n# no heading [x](y)\n```\n\n`[a](b)` and [c](d.md#e)
     ("title", "anchor"),
     [
         ("Arrow or Spark", "arrow-or-spark"),
-        ("`why VIEW KEY… [--at MOMENT] [--all]`", "why-view-key---at-moment---all"),
+        ("`why VIEW KEY… [--at TIME] [--all]`", "why-view-key---at-time---all"),
         ("What Feast has, and this has not", "what-feast-has-and-this-has-not"),
         ("`Prediction`, `Predictions`, `@scorer`", "prediction-predictions-scorer"),
         ("See [the log](the-log.md)", "see-the-log"),

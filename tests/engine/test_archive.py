@@ -379,7 +379,7 @@ def test_an_imported_table_is_the_past(cluster: Cluster, spark: Any, tmp_path: P
     assert misfit is not None
     assert misfit.code == "import-misfit"
 
-    mapped = [part for field, column in columns.items() for part in ("--map", f"{field}={column}")]
+    mapped = [part for field, column in columns.items() for part in ("--column", f"{field}={column}")]
     arguments = ["archive", "import", table, "--topic", "payments", *mapped, "--time", "received", "--json"]
     done = subprocess.run(
         [projects.LEFTFOLD, *arguments], cwd=project.root, capture_output=True, timeout=300, check=False

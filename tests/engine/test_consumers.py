@@ -394,7 +394,7 @@ def test_the_command_line(make: Callable[[str], leftfold.App]) -> None:
     assert run("dead", "drop", "fragile", "--all", "--yes")["dropped"] == 3
     assert run("dead", "show", "fragile", "x/0/1", code=1)["error"]["code"] == "unknown-position"
     assert sum(p["lag"] for p in run("position", "show", "fragile")["partitions"]) == 1
-    moves = run("position", "set", "fragile", "--to", "beginning", "--yes")["moves"]
+    moves = run("position", "set", "fragile", "--start", "beginning", "--yes")["moves"]
     assert -sum(move["skipped"] for move in moves) == 200
     assert run("consume", "--consumers", "nobody", code=1)["error"]["code"] == "unknown-consumer"
 

@@ -259,13 +259,13 @@ def test_from_a_bad_record_to_its_correction(app: leftfold.App, spark: Any, tmp_
 
     logged = datetime.fromisoformat(found[next(iter(expected))]["log_time"])
     write(at=logged - timedelta(minutes=11))
-    assert leftfold_verb(app, "rejects", "redrive", "payments", "--from", str(corrections), code=1)["sent"] == []
+    assert leftfold_verb(app, "rejects", "redrive", "payments", "--file", str(corrections), code=1)["sent"] == []
     write(at=logged, amount=-1.0)
-    assert leftfold_verb(app, "rejects", "redrive", "payments", "--from", str(corrections), code=1)["sent"] == []
+    assert leftfold_verb(app, "rejects", "redrive", "payments", "--file", str(corrections), code=1)["sent"] == []
     write(at=logged, account="a2")
-    sent = leftfold_verb(app, "rejects", "redrive", "payments", "--from", str(corrections))
+    sent = leftfold_verb(app, "rejects", "redrive", "payments", "--file", str(corrections))
     assert sorted(sent["sent"]) == sorted(expected)
-    again = leftfold_verb(app, "rejects", "redrive", "payments", "--from", str(corrections))
+    again = leftfold_verb(app, "rejects", "redrive", "payments", "--file", str(corrections))
     assert (again["sent"], sorted(again["already"])) == ([], sorted(expected))
     assert leftfold_verb(app, "rejects", "list", "payments")["total"] == 1  # the one from the future
     states = [r["state"] for r in leftfold_verb(app, "rejects", "list", "payments", "--all")["records"]]

@@ -142,7 +142,7 @@ def observed(cluster: Cluster) -> ObservedCluster:
 
 
 def looked_at(cluster: Cluster, namespace: str) -> Observed:
-    """As `plan --cluster` does, with samples of a test's own topics, however few records they have."""
+    """As `leftfold inspect` does, with samples of a test's own topics, however few records they have."""
     kafka = Kafka(bootstrap=cluster.endpoints.bootstrap)
     admin = Admin(kafka)
     found = observe_cluster(admin, kafka)

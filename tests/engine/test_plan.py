@@ -192,7 +192,7 @@ def test_a_lost_lease_stops_an_apply_between_two_steps(app: leftfold.App) -> Non
 
 
 def test_a_cluster_is_looked_at_without_a_project(cluster: Cluster, tmp_path: Path) -> None:
-    command = [projects.LEFTFOLD, "plan", "--cluster", "--bootstrap", cluster.endpoints.bootstrap, "--json"]
+    command = [projects.LEFTFOLD, "inspect", "--bootstrap", cluster.endpoints.bootstrap, "--json"]
     looked = subprocess.run(command, cwd=tmp_path, check=False, **CAPTURED)
     assert looked.returncode == 0, looked.stderr
     found: dict[str, Any] = json.loads(looked.stdout)

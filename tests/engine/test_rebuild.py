@@ -139,7 +139,7 @@ def test_a_store_that_loses_history_before_the_first_batch(cluster: Cluster, tmp
     lost = rebuild.run(looked, session=spark)
     assert lost.error is not None
     assert lost.error.code == "history-lost"
-    again = project.rebuild(changed, again=True).run(looked, session=spark)
+    again = project.rebuild(changed, restart=True).run(looked, session=spark)
     assert again.error is None, again.error
     project.check(again.build, 50)
 

@@ -245,7 +245,7 @@ def test_written_and_made_again(shop: Shop, tmp_path: Path, monkeypatch: pytest.
     out = str(tmp_path / "set")
     command = ["training-set", str(tmp_path / "labels.parquet"), "ranker_input", "--time", "ts"]
     done = CliRunner().invoke(
-        cli, [*command, "--keys", "user_id=uid", "--as-of", "served", "--out", out, "--report", "--json"]
+        cli, [*command, "--column", "user_id=uid", "--as-of", "served", "--out", out, "--report", "--json"]
     )
     assert done.exit_code == 0, (done.output, done.exception)
     told = json.loads(done.stdout)
@@ -257,7 +257,7 @@ def test_written_and_made_again(shop: Shop, tmp_path: Path, monkeypatch: pytest.
     with shop.app.producer("clicks") as producer:
         for record in shop.sent[:50]:
             producer.send_dict(record)
-    again = CliRunner().invoke(cli, ["training-set", "--again", out, "--json"])
+    again = CliRunner().invoke(cli, ["training-set", "--verify", out, "--json"])
     assert again.exit_code == 0, (again.output, again.exception)
     assert json.loads(again.stdout)["same"] is True
     with made(shop, labels(shop), as_of="event") as train:

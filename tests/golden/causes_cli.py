@@ -1,10 +1,14 @@
-"""How to provoke errors of the verbs explain, describe and wait."""
+"""How to provoke wrong usage, and errors of the verbs explain, describe and wait."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import click
+
 from leftfold.cli.explained import explanation
+from leftfold.cli.main import cli
+from leftfold.cli.usage import usage_error
 from leftfold.run.status import ViewStatus
 from leftfold.run.waiting import Goal, await_view
 from tests.golden.causes import Cause, project
@@ -33,10 +37,23 @@ def waited(build: str | None, *, lag: int | None = 0, staged: str | None = None,
     return cause
 
 
+def used(*arguments: str) -> Cause:
+    def cause(_tmp: Path) -> None:
+        try:
+            cli.main(list(arguments), prog_name="leftfold", standalone_mode=False)
+        except click.ClickException as error:
+            raise usage_error(error) from error
+
+    return cause
+
+
 CAUSES: dict[str, Cause] = {
     "unknown-code": explained("kafka-deny"),
     "unknown-code/far": explained("zzz"),
     "unknown-name": described,
+    "usage": used("promote", "user_activity", "--behind", "few"),
+    "usage/option": used("rejects", "redrive", "clicks", "--al"),
+    "usage/verb": used("promot"),
     "wait-timed-out": waited("declared", lag=1_204),
     "wait-timed-out/none": waited(None),
     "wait-timed-out/records": waited("declared", records=100),

@@ -72,7 +72,7 @@ def rebuilt(*, role: str) -> Cause:
 
         mine = built(tmp)
         found = standing(followed=mine.id) if role == "followed" else standing(kept=mine.id)
-        options = RebuildOptions("user_activity", None, again=False, until_caught_up=True, cores=1)
+        options = RebuildOptions("user_activity", None, restart=False, until_caught_up=True, cores=1)
         deployed = deployment(tmp, topics={"clicks": 6})
         rebuild = Rebuild(deployed, found, options, log_file=tmp / "spark.log")
         with mock.patch("leftfold.clock.now_us", return_value=to_micros(NOON) - DAY):
@@ -85,7 +85,7 @@ def rebuild_from(tmp: Path) -> None:
     from leftfold.rebuild.rebuild import Rebuild, RebuildOptions
 
     since = to_micros(NOON)
-    options = RebuildOptions("user_activity", since, again=False, until_caught_up=True, cores=1)
+    options = RebuildOptions("user_activity", since, restart=False, until_caught_up=True, cores=1)
     deployed = deployment(tmp, topics={"clicks": 6})
     Rebuild(deployed, standing(), options, log_file=tmp / "spark.log")._refuse_from()
 

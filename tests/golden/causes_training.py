@@ -149,10 +149,10 @@ def again(manifest: dict[str, Any] | None) -> Cause:
 def differs(_: Path) -> None:
     from contextlib import nullcontext
 
-    from leftfold.cli.training_verb import _again
+    from leftfold.cli.training_verb import _verify
 
     made = stand_in(choice=None, digest=lambda: "41-b19c6e0b2d6f9a11", expected="41-0a3b51f5c27d8e46")
-    _again(
+    _verify(
         stand_in(training_set_again=lambda _, engine: nullcontext(made)),
         "sets/monday",
         None,

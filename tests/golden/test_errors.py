@@ -178,7 +178,7 @@ def test_the_commands_in_it_exist(raised: dict[str, Exception], name: str) -> No
             if isinstance(called, click.Group) and (below := re.match(r"[a-z-]+ ([a-z]+)", command)):
                 assert below[1] in called.commands, f"there is no `leftfold {verb} {below[1]}`"
                 called = called.commands[below[1]]
-            options = {o for p in called.params for o in p.opts}
+            options = {"--help"} | {o for p in called.params for o in p.opts}
             assert set(re.findall(r"(?<= )--[a-z-]+", command)) <= options, f"`leftfold {command}`"
 
 

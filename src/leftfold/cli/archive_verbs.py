@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from leftfold.cli.given import Moment, Pair
+from leftfold.cli.given import Moment, column_option
 from leftfold.cli.output import document, json_option, next_step, profile_option, say
 from leftfold.fold.expressions import from_micros, to_micros
 
@@ -66,14 +66,15 @@ def _tell(one: Archive) -> None:
 
 @archive.command("import")
 @click.argument("table")
-@click.option("--topic", required=True, metavar="TOPIC", help="Topic whose past it is. It has archive=True.")
+@click.option("--topic", required=True, metavar="TOPIC", help="Topic whose past it is, declared with archive=True.")
+@column_option("Column of a field. [default: the field's own name]")
 @click.option(
-    "--map", "columns", type=Pair("FIELD=COLUMN"), multiple=True, help="Column of a field. [default: its own name]"
+    "--time",
+    required=True,
+    metavar="COLUMN",
+    help="Column with the log time of each row: when it would have been logged.",
 )
-@click.option(
-    "--time", required=True, metavar="COLUMN", help="Column of the log time: when the log would have got the record."
-)
-@click.option("--until", type=Moment(), help="End of the import: rows from this moment on are left out.")
+@click.option("--to", "end", type=Moment(), help="End of the import, exclusive, by log time. [default: all rows]")
 @profile_option
 @json_option
 def import_(
@@ -81,14 +82,14 @@ def import_(
     topic: str,
     columns: tuple[tuple[str, str], ...],
     time: str,
-    until: datetime | None,
+    end: datetime | None,
     profile: str | None,
     as_json: bool,
 ) -> None:
     """Import a table as the past of an archive. TABLE is a Delta table or a directory of Parquet files."""
     import leftfold
 
-    before = None if until is None else to_micros(until)
+    before = None if end is None else to_micros(end)
     with leftfold.open(profile=profile).archive() as archives:
         done = archives.import_table(table, topic, columns=dict(columns), time=time, until=before)
     first, last = from_micros(done.first).isoformat(), from_micros(done.last).isoformat()

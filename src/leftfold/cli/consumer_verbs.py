@@ -13,7 +13,7 @@ from rich.table import Table
 
 from leftfold import clock
 from leftfold.cli.fixes import for_profile
-from leftfold.cli.given import Moment
+from leftfold.cli.given import Moment, names_option
 from leftfold.cli.metrics import metrics_option, serving
 from leftfold.cli.output import VERSION, document, json_option, next_step, people, profile_option, say
 from leftfold.cli.progress import Interval, end_on_signal
@@ -37,20 +37,19 @@ _Rates = dict[str, float]
 
 
 @click.command()
-@click.option("--consumers", metavar="NAME,NAME", help="Consumers to run. [default: all]")
+@names_option("--consumers", "Consumers to run. [default: all]")
 @click.option("--until-caught-up", is_flag=True, help="End when all that is in the log now has been handled.")
 @metrics_option
 @profile_option
 @json_option
 def consume(
-    consumers: str | None, until_caught_up: bool, metrics: str | None, profile: str | None, as_json: bool
+    consumers: tuple[str, ...], until_caught_up: bool, metrics: str | None, profile: str | None, as_json: bool
 ) -> None:
     """Run consumers and stream scorers until stopped. SIGTERM and Ctrl-C end it after the calls under way."""
     import leftfold
 
     app = leftfold.open(profile=profile)
-    names = [name.strip() for name in consumers.split(",")] if consumers else []
-    crew = app.crew(*names, until_caught_up=until_caught_up)
+    crew = app.crew(*consumers, until_caught_up=until_caught_up)
     end_on_signal(crew.stop)
     started = clock.monotonic()
     with serving(metrics or app.profile.metrics, lambda: _metrics(crew.progress), lambda: _health(crew.progress)):
@@ -188,16 +187,18 @@ def show_position(consumer: str, profile: str | None, as_json: bool) -> None:
 
 @position.command("set")
 @click.argument("consumer")
-@click.option("--to", required=True, metavar="beginning|now|MOMENT|P:OFFSET,…", help="New position: where it goes on.")
-@click.option("--yes", is_flag=True, help="Go on without asking.")
+@click.option(
+    "--start", required=True, metavar="beginning|now|TIME|PARTITION:OFFSET,…", help="Position to continue at."
+)
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @profile_option
 @json_option
-def set_position(consumer: str, to: str, yes: bool, profile: str | None, as_json: bool) -> None:
+def set_position(consumer: str, start: str, yes: bool, profile: str | None, as_json: bool) -> None:
     """Set the position of a consumer. CONSUMER must not run. Shows first what is skipped, and what is handled again."""
     import leftfold
 
     of = leftfold.open(profile=profile).position(consumer)
-    moves = of.moves(_to(to))
+    moves = of.moves(_start(start))
     if not as_json:
         for move in moves:
             say(f"  {move.topic}/{move.partition}: {_moved(move)}")
@@ -211,7 +212,7 @@ def set_position(consumer: str, to: str, yes: bool, profile: str | None, as_json
         next_step(f"leftfold consume --consumers {consumer}")
 
 
-def _to(text: str) -> str | datetime | dict[int, int]:
+def _start(text: str) -> str | datetime | dict[int, int]:
     if text in ("beginning", "now"):
         return text
     pairs = [pair.partition(":") for pair in text.split(",")]

@@ -24,7 +24,12 @@ def dead() -> None:
 @dead.command("list")
 @click.argument("consumer")
 @click.option(
-    "--limit", type=click.IntRange(min=0), metavar="N", default=20, show_default=True, help="Number of records to list."
+    "--limit",
+    type=click.IntRange(min=0),
+    metavar="COUNT",
+    default=20,
+    show_default=True,
+    help="Maximum number of dead letters to list.",
 )
 @profile_option
 @json_option
@@ -81,7 +86,7 @@ def show(consumer: str, position: str, profile: str | None, as_json: bool) -> No
 @click.argument("consumer")
 @click.argument("positions", nargs=-1, metavar="[POSITION]...")
 @click.option("--all", "everything", is_flag=True, help="All dead letters of the consumer.")
-@click.option("--key", metavar="KEY", help="Key whose dead letters are taken.")
+@click.option("--key", metavar="KEY", help="Key of the dead letters.")
 @profile_option
 @json_option
 def redrive(
@@ -104,7 +109,7 @@ def redrive(
 @click.argument("consumer")
 @click.argument("positions", nargs=-1, metavar="[POSITION]...")
 @click.option("--all", "everything", is_flag=True, help="All dead letters of the consumer.")
-@click.option("--yes", is_flag=True, help="Go on without asking.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @profile_option
 @json_option
 def drop(

@@ -28,19 +28,23 @@ def _names(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]
 
 @click.command()
 @click.argument("scorer")
-@click.option("--outcome", required=True, metavar="NAME", help="Declared outcome (lf.Outcome) with the labels.")
+@click.option("--outcome", required=True, metavar="NAME", help="Outcome with the labels, as declared by lf.Outcome.")
 @click.option(
     "--by",
     default="version,role",
     show_default=True,
     callback=_names,
     metavar="FIELD,FIELD",
-    help="Fields of the prediction to group by, or hour. An empty text: all together.",
+    help="Fields of the prediction to group by, or hour. An empty text groups nothing.",
 )
-@click.option("--label", metavar="NAME", help="Label to judge by. [default: the only one that is true or false]")
-@click.option("--score", metavar="NAME", help="Field to judge. [default: the only number that the prediction declares]")
-@click.option("--from", "start", type=Moment(), help="Start of the predictions.")
-@click.option("--to", "end", type=Moment(), help="End of the predictions, without it.")
+@click.option("--label", metavar="NAME", help="Label to compare with. [default: the only one that is true or false]")
+@click.option(
+    "--score",
+    metavar="NAME",
+    help="Field of the prediction to judge. [default: the only number that the prediction declares]",
+)
+@click.option("--from", "start", type=Moment(), help="Start of the predictions. [default: the oldest]")
+@click.option("--to", "end", type=Moment(), help="End of the predictions, exclusive. [default: now]")
 @profile_option
 @json_option
 def evaluate(
@@ -121,11 +125,11 @@ def _left_out(group: Judged) -> list[tuple[int, str]]:
 
 @click.command()
 @click.argument("scorer")
-@click.option("--against", metavar="DIR", help="Training set, as leftfold training-set --out wrote it.")
-@click.option("--from", "start", type=Moment(), help="Start of the predictions, by log time.")
-@click.option("--to", "end", type=Moment(), help="End of the predictions, by log time, without it.")
+@click.option("--against", metavar="DIR", help="Training set to compare with, as leftfold training-set --out wrote it.")
+@click.option("--from", "start", type=Moment(), help="Start of the predictions, by log time. [default: the oldest]")
+@click.option("--to", "end", type=Moment(), help="End of the predictions, exclusive, by log time. [default: now]")
 @click.option("--against-from", type=Moment(), help="Start of the earlier predictions, instead of --against.")
-@click.option("--against-to", type=Moment(), help="End of the earlier predictions, instead of --against.")
+@click.option("--against-to", type=Moment(), help="End of the earlier predictions, exclusive, instead of --against.")
 @click.option(
     "--by",
     metavar="FIELD,FIELD",
@@ -138,7 +142,7 @@ def _left_out(group: Judged) -> list[tuple[int, str]]:
     "--fail-above",
     type=click.FloatRange(min=0),
     metavar="PSI",
-    help="Limit of the PSI: above it, and above five times its noise, or with nothing compared, the exit code is 4.",
+    help="Limit of the PSI. Above it and five times its noise, or if nothing was compared, the exit code is 4.",
 )
 @profile_option
 @json_option

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import click
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Moment(click.ParamType[datetime]):
     """A moment in ISO 8601. It is in UTC unless it names another time zone."""
 
-    name = "MOMENT"
+    name = "TIME"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
         try:
             moment = datetime.fromisoformat(value)
         except ValueError:
-            self.fail(f"{value!r} is not a moment like 2026-03-01T12:00:00Z", param, ctx)
+            self.fail(f"{value!r} is not a time like 2026-03-01T12:00:00Z", param, ctx)
         return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
@@ -40,7 +42,7 @@ class TimeSpan(click.ParamType[int]):
 
 
 class Pair(click.ParamType[tuple[str, str]]):
-    """Two names, as in KEY=COLUMN."""
+    """Two names, as in NAME=COLUMN."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -52,21 +54,38 @@ class Pair(click.ParamType[tuple[str, str]]):
         return left, right
 
 
+def names_option(option: str, help: str) -> Callable[[F], F]:
+    """The option that chooses among declared names. A name without it is refused, with the option to write."""
+
+    def chosen(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...]:
+        return tuple(name.strip() for name in (value or "").split(",") if name.strip())
+
+    def refuse(ctx: click.Context, _: click.Parameter, stray: tuple[str, ...]) -> None:
+        if stray:
+            raise click.UsageError(f"Names are given by an option: {option} {','.join(stray)}", ctx)
+
+    def given(verb: F) -> F:
+        verb = click.argument("stray", nargs=-1, metavar="", expose_value=False, callback=refuse)(verb)
+        return click.option(option, metavar="NAME,NAME", callback=chosen, help=help)(verb)
+
+    return given
+
+
+def column_option(help: str) -> Callable[[F], F]:
+    """The option that names the column of a file or table in which a declared name is found."""
+    return click.option("--column", "columns", type=Pair("NAME=COLUMN"), multiple=True, help=help)
+
+
 def as_of_options(verb: Callable[..., Any]) -> Callable[..., Any]:
     """Give a verb the options that say what was known at the moment of a label."""
     options = (
-        click.option(
-            "--keys",
-            type=Pair("KEY=COLUMN"),
-            multiple=True,
-            help="Column of a view's key. [default: the key's own name]",
-        ),
+        column_option("Column of a view's key. [default: the key's own name]"),
         click.option(
             "--as-of",
             type=click.Choice(["event", "log", "served"]),
             default="log",
             show_default=True,
-            help="Time that decides what was known: what had happened, had been logged, or was served to readers.",
+            help="Time that decides what was known: when it happened, was logged, or was served to readers.",
         ),
         click.option(
             "--batch",

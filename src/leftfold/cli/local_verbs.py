@@ -18,10 +18,12 @@ from rich.markup import escape
 
 from leftfold.cli.output import document, json_option, next_step, people, profile_option
 from leftfold.errors import ProjectError
+from leftfold.units import counted
 
 if TYPE_CHECKING:
     from leftfold.app import App
     from leftfold.local.doctor import Check
+    from leftfold.observe.consumer_status import ConsumerStatus
     from leftfold.run.connections import Connection, Verdict
     from leftfold.run.status import ViewStatus
 
@@ -61,13 +63,13 @@ def _progress(title: str) -> Iterator[Callable[[str], None]]:
 @click.option(
     "--spark-workers",
     type=click.IntRange(0, 8),  # leftfold.local.spark_cluster.MOST_WORKERS; a test compares the two
-    metavar="N",
-    help="Number of Spark workers to start too. It is remembered, and 0 ends them. [default: 0]",
+    metavar="COUNT",
+    help="Number of Spark workers to start, too. It is remembered, and 0 ends them. [default: 0]",
 )
 @click.option(
     "--postgres/--no-postgres",
     default=None,
-    help="A Postgres too, for consumers with into=. It is remembered. [default: no Postgres]",
+    help="Start a Postgres, too, for consumers with into=. It is remembered. [default: no Postgres]",
 )
 @json_option
 def up(brokers: str | None, spark_workers: int | None, postgres: bool | None, as_json: bool) -> None:
@@ -124,7 +126,7 @@ def down(as_json: bool) -> None:
 @profile_option
 @json_option
 def status(profile: str | None, as_json: bool) -> None:
-    """Show what runs, and what each view has applied.
+    """Show what runs, and how far behind it is. Views with what they have applied; consumers with their members.
 
     For the local cluster these are its processes. For a profile that names other engines, these are its connections.
     """
@@ -136,10 +138,17 @@ def status(profile: str | None, as_json: bool) -> None:
         _status_elsewhere(app, as_json=as_json)
         return
     seen = cluster.status(_root())
-    views = app.status() if seen["state"] != "down" else []
+    up = seen["state"] != "down"
+    views, consumers = (app.status(), app.consumer_status()) if up else ([], [])
     if as_json:
-        shown = [view.as_json() for view in views]
-        document("status", profile=app.profile.name, cluster=seen, connections=[], views=shown)
+        document(
+            "status",
+            profile=app.profile.name,
+            cluster=seen,
+            connections=[],
+            views=[view.as_json() for view in views],
+            consumers=[consumer.as_json() for consumer in consumers],
+        )
         return
     console = people()
     console.print(f"{_symbol(seen['state'])} local cluster: {seen['state']}")
@@ -149,6 +158,8 @@ def status(profile: str | None, as_json: bool) -> None:
         console.print(f"  {_symbol(row['state'])} {row['name']:<{width}} {row['state']:<14} port {row['port']}  {pid}")
     for view in views:
         _print_view(console, view)
+    for consumer in consumers:
+        _print_consumer(console, consumer)
     if seen["state"] != "running":
         next_step("leftfold up")
 
@@ -158,6 +169,7 @@ def _status_elsewhere(app: App, *, as_json: bool) -> None:
     found = list(app.connections())
     answers = {each.name for each in found if each.verdict == "reachable"}
     views = app.status() if {"kafka", "online"} <= answers else []
+    consumers = app.consumer_status() if "kafka" in answers else []
     if as_json:
         document(
             "status",
@@ -165,6 +177,7 @@ def _status_elsewhere(app: App, *, as_json: bool) -> None:
             cluster=None,
             connections=[each.as_json() for each in found],
             views=[view.as_json() for view in views],
+            consumers=[consumer.as_json() for consumer in consumers],
         )
         return
     console = people()
@@ -174,14 +187,16 @@ def _status_elsewhere(app: App, *, as_json: bool) -> None:
         console.print(f"  {symbol} {each.name:<12} {each.verdict:<12} {escape(each.where)}", soft_wrap=True)
     for view in views:
         _print_view(console, view)
+    for consumer in consumers:
+        _print_consumer(console, consumer)
     if any(CONNECTION_VERDICTS[each.verdict] == "wrong" for each in found):
         next_step(f"leftfold doctor --profile {app.profile.name}")
 
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--lines", "-n", metavar="N", default=50, show_default=True, help="Number of lines of each log.")
-@click.option("--follow", "-f", is_flag=True, help="Go on with new lines until Ctrl-C.")
+@click.option("--lines", "-n", metavar="COUNT", default=50, show_default=True, help="Number of lines of each log.")
+@click.option("--follow", "-f", is_flag=True, help="Continue with new lines until Ctrl-C.")
 @json_option
 def logs(name: str | None, lines: int, follow: bool, as_json: bool) -> None:
     """Show logs of the local cluster's processes. All, or of NAME. Lines go to stdout."""
@@ -206,7 +221,7 @@ def logs(name: str | None, lines: int, follow: bool, as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--yes", "name", metavar="NAME", help="Name of the project directory, instead of typing it.")
+@click.option("--confirm", "name", metavar="NAME", help="Name of the project directory, instead of typing it.")
 @json_option
 def reset(name: str | None, as_json: bool) -> None:
     """Delete the local cluster's data. Topics, schemas, features and checkpoints. There is no undo."""
@@ -306,3 +321,11 @@ def _print_view(console: Console, view: ViewStatus) -> None:
         console.print(f"  staged: {view.staged}, which waits for leftfold promote {view.view}", soft_wrap=True)
     if view.previous is not None and view.kept_until is not None:
         console.print(f"  left: {view.previous}, kept until {view.kept_until:%Y-%m-%d %H:%M} UTC", soft_wrap=True)
+
+
+def _print_consumer(console: Console, of: ConsumerStatus) -> None:
+    behind = "lag unknown" if of.lag is None else f"{counted(of.lag, 'record')} behind"
+    told = f"{behind}; {counted(of.members, 'member')}, group {of.group}"
+    said = told if of.state is not None else f"no group {of.group} is known"
+    symbol = SYMBOLS["ok" if of.lag == 0 and of.members else "idle"]
+    console.print(f"{symbol} {of.kind} {of.consumer}: {said}", soft_wrap=True)

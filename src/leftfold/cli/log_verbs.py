@@ -135,18 +135,18 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[i
 
 @click.command()
 @click.argument("topic")
-@click.option("--partition", type=click.IntRange(min=0), metavar="P", help="Partition to read. [default: all]")
+@click.option("--partition", type=click.IntRange(min=0), metavar="PARTITION", help="Partition to read. [default: all]")
 @click.option("--offset", type=click.IntRange(min=0), metavar="OFFSET", help="First offset, with --partition.")
-@click.option("--from", "start", type=Moment(), help="Log time of the first record.")
+@click.option("--from", "start", type=Moment(), help="Start of the range, by log time. [default: the newest records]")
 @click.option("--key", metavar="KEY", help="Key of the records, from the oldest on.")
 @click.option(
     "-n",
-    "most",
+    "--limit",
     type=click.IntRange(min=1),
-    metavar="N",
-    help="Number of records to read. [default: 10, with --follow no limit]",
+    metavar="COUNT",
+    help="Maximum number of records to read. [default: 10, with --follow no limit]",
 )
-@click.option("--follow", is_flag=True, help="Go on with records that arrive, until Ctrl-C.")
+@click.option("--follow", is_flag=True, help="Continue with new records until Ctrl-C.")
 @profile_option
 @json_option
 def read(
@@ -155,7 +155,7 @@ def read(
     offset: int | None,
     start: datetime | None,
     key: str | None,
-    most: int | None,
+    limit: int | None,
     follow: bool,
     profile: str | None,
     as_json: bool,
@@ -179,7 +179,7 @@ def read(
         offset=offset,
         start=start,
         key=key,
-        most=most if most is not None or follow else 10,
+        most=limit if limit is not None or follow else 10,
         follow=follow,
     )
     try:

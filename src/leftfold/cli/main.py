@@ -41,8 +41,9 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "reset": ("local_verbs", "Delete the local cluster's data."),
     },
     "Look for trouble": {
-        "status": ("local_verbs", "Show what runs, and what each view has applied."),
+        "status": ("local_verbs", "Show what runs, and how far behind it is."),
         "doctor": ("local_verbs", "Check this machine, or a profile's connections."),
+        "inspect": ("inspect_verb", "Review a whole Kafka cluster for hazards."),
         "explain": ("explain_verb", "Explain an error or hazard code."),
     },
     "Topics and records": {
@@ -150,7 +151,7 @@ def main() -> None:
     gc.set_threshold(20_000, 20, 20)
     as_json = "--json" in sys.argv[1:]
     try:
-        cli.main(standalone_mode=False)
+        cli.main(prog_name="leftfold", standalone_mode=False)
     except LeftfoldError as error:
         _keep_trace(error)
         if as_json:
@@ -159,7 +160,12 @@ def main() -> None:
             say(str(error))
         sys.exit(INTERRUPTED if isinstance(error.__cause__, KeyboardInterrupt) else 1)
     except click.ClickException as error:
-        error.show()
+        if as_json:
+            from leftfold.cli.usage import usage_error
+
+            document(_verb(), error=usage_error(error).as_json())
+        else:
+            error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         say("interrupted")

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("name")
-@click.option("--from", "start", type=Moment(), help="Start of the predictions. [default: all that the log has]")
-@click.option("--to", "end", type=Moment(), help="End of the predictions, without it.")
+@click.option("--from", "start", type=Moment(), help="Start of the predictions. [default: the oldest]")
+@click.option("--to", "end", type=Moment(), help="End of the predictions, exclusive. [default: now]")
 @click.option("--out", metavar="DIR", help="New directory for the closed rows, as Parquet files.")
 @click.option("--append", is_flag=True, help="Add the rows that were closed since the last time to the lake's table.")
 @profile_option

@@ -19,7 +19,7 @@ def _asked(context: click.Context, _: click.Parameter, profile: str | None) -> s
 
 # The options that nearly every verb has. They stand last in its help.
 json_option = click.option(
-    "--json", "as_json", is_flag=True, help="One JSON document on stdout, and nothing else there."
+    "--json", "as_json", is_flag=True, help="Print one JSON document on stdout, and nothing else there."
 )
 profile_option = click.option(
     "--profile",

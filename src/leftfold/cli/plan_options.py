@@ -43,10 +43,13 @@ class HandlerTime(click.ParamType[tuple[str, float]]):
         return name, TimeSpan().convert(duration, param, ctx) / 1_000_000
 
 
+downtime_option = click.option("--downtime", type=TimeSpan(), help="Longest outage to survive. [default: 3d]")
+
+
 def load_options(verb: Callable[..., None]) -> Callable[..., None]:
     """Add the load options to a verb.
 
-    They are `rates`, `sizes`, `keys`, `handlers`, `consumer_rate`, `catch_up` and `downtime`.
+    They are `rates`, `sizes`, `entities`, `handlers`, `consumer_rate`, `catch_up` and `downtime`.
     """
     for option in reversed(
         (
@@ -55,16 +58,29 @@ def load_options(verb: Callable[..., None]) -> Callable[..., None]:
                 "rates",
                 type=Amount(),
                 multiple=True,
+                metavar="TOPIC=NUMBER",
                 help="Records per second of a topic at its peak, as in clicks=20k.",
             ),
-            click.option("--bytes", "sizes", type=Amount(), multiple=True, help="Size in bytes of a topic's records."),
-            click.option("--keys", type=Amount(), multiple=True, help="Number of active entities of a topic or view."),
+            click.option(
+                "--bytes",
+                "sizes",
+                type=Amount(),
+                multiple=True,
+                metavar="TOPIC=NUMBER",
+                help="Size of a topic's records in bytes, as in clicks=200.",
+            ),
+            click.option(
+                "--entities",
+                type=Amount(),
+                multiple=True,
+                help="Number of active entities of a topic or view, as in clicks=1m.",
+            ),
             click.option(
                 "--handler",
                 "handlers",
                 type=HandlerTime(),
                 multiple=True,
-                help="Time that a consumer's handler takes for a record.",
+                help="Time that a consumer's handler takes for a record, as in notify=5ms.",
             ),
             click.option(
                 "--consumer-rate",
@@ -72,8 +88,10 @@ def load_options(verb: Callable[..., None]) -> Callable[..., None]:
                 metavar="NUMBER",
                 help="Records per second of one process of a consumer. [default: 50000]",
             ),
-            click.option("--catch-up", type=TimeSpan(), help="Time to catch up after an outage of 1h. [default: 1h]"),
-            click.option("--downtime", type=TimeSpan(), help="Longest outage to survive. [default: 3d]"),
+            click.option(
+                "--catch-up", type=TimeSpan(), help="Time in which to catch up after an outage of 1h. [default: 1h]"
+            ),
+            downtime_option,
         )
     ):
         verb = option(verb)
@@ -85,7 +103,7 @@ def asked(
     *,
     rates: Iterable[tuple[str, float]] = (),
     sizes: Iterable[tuple[str, float]] = (),
-    keys: Iterable[tuple[str, float]] = (),
+    entities: Iterable[tuple[str, float]] = (),
     handlers: Iterable[tuple[str, float]] = (),
     consumer_rate: float | None = None,
     catch_up: int | None = None,
@@ -95,14 +113,14 @@ def asked(
 
     _known("--rate", rates, app.catalog.topics)
     _known("--bytes", sizes, app.catalog.topics)
-    _known("--keys", keys, [*app.catalog.topics, *app.catalog.views])
+    _known("--entities", entities, [*app.catalog.topics, *app.catalog.views])
     _known("--handler", handlers, app.catalog.consumers)
     usual = PlanOptions()
     return PlanOptions(
         downtime=usual.downtime if downtime is None else downtime,
         rates=dict(rates),
         sizes=dict(sizes),
-        keys={name: round(number) for name, number in keys},
+        keys={name: round(number) for name, number in entities},
         handlers=dict(handlers),
         consumer_rate=consumer_rate or usual.consumer_rate,
         catch_up_s=usual.catch_up_s if catch_up is None else catch_up / 1_000_000,

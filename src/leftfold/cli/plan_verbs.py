@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 HAS_CHANGES = 3
 
 delete_option = click.option(
-    "--delete", "delete", multiple=True, metavar="TOPIC", help="Topic to delete, which is no longer declared."
+    "--delete", "delete", multiple=True, metavar="TOPIC", help="Topic to delete that is no longer declared."
 )
 
 
@@ -39,14 +39,12 @@ delete_option = click.option(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="File for the plan, which `apply FILE` takes.",
+    help="Output file for the plan, which `apply FILE` takes.",
 )
-@click.option("--detailed-exitcode", is_flag=True, help="End with 3 if there is something to change.")
+@click.option("--detailed-exitcode", is_flag=True, help="Return exit code 3 if there is something to change.")
 @click.option("--sizing", is_flag=True, help="Show the arithmetic of sizes, line by line.")
-@click.option("--probe", is_flag=True, help="First measure what machines and engines can do, in about two minutes.")
+@click.option("--probe", is_flag=True, help="Measure first what machines and engines can do, in about two minutes.")
 @load_options
-@click.option("--cluster", is_flag=True, help="Review all of the cluster instead, whatever is declared.")
-@click.option("--bootstrap", metavar="HOST:PORT", help="Brokers of a cluster that no profile names, with --cluster.")
 @delete_option
 @profile_option
 @json_option
@@ -55,8 +53,6 @@ def plan(
     detailed_exitcode: bool,
     sizing: bool,
     probe: bool,
-    cluster: bool,
-    bootstrap: str | None,
     delete: tuple[str, ...],
     profile: str | None,
     as_json: bool,
@@ -67,15 +63,6 @@ def plan(
     Changes nothing: a probe makes topics of its own and removes them.
     """
     import leftfold
-
-    if bootstrap and not cluster:
-        raise click.UsageError("--bootstrap goes with --cluster")
-    if cluster:
-        downtime = load.pop("downtime")
-        if out or delete or detailed_exitcode or sizing or probe or any(load.values()):
-            raise click.UsageError("--cluster looks, and plans nothing: of the other options it takes --downtime")
-        _look_at_cluster(bootstrap, profile, downtime, as_json=as_json)
-        return
     from leftfold.declare.guarantees import consumer_guarantees, guarantees
     from leftfold.plan import saved
 
@@ -107,7 +94,7 @@ def plan(
 
 @click.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), required=False)
-@click.option("--yes", is_flag=True, help="Go on without asking.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @delete_option
 @profile_option
 @json_option
@@ -141,40 +128,6 @@ def apply(file: Path | None, yes: bool, delete: tuple[str, ...], profile: str | 
     say(f"✓ applied {len(done)} steps" if done else "✓ nothing to do: topics and schemas are as declared")
     first = next(iter(app.catalog.topics), "TOPIC")
     next_step(f"leftfold send {first} --synthetic 200000 --seed 1" if done else "leftfold run")
-
-
-def _look_at_cluster(bootstrap: str | None, profile: str | None, downtime: int | None, *, as_json: bool) -> None:
-    import leftfold
-    from leftfold.hazards.cluster_review import review_cluster
-    from leftfold.hazards.hazard import DOWNTIME
-    from leftfold.settings import Kafka
-    from leftfold.units import counted
-
-    kafka = Kafka(bootstrap=bootstrap) if bootstrap else leftfold.open(profile=profile).kafka
-    review = review_cluster(kafka, downtime=downtime or DOWNTIME)
-    seen, samples, hazards = review.cluster, review.sampled, review.hazards
-    partitions = sum(topic.partitions for topic in seen.topics.values())
-    if as_json:
-        document(
-            "plan",
-            cluster=seen.id,
-            brokers=len(seen.brokers),
-            topics=len(seen.topics),
-            partitions=partitions,
-            groups=len(seen.groups),
-            sampled=list(samples),
-            hazards=[hazard.as_json() for hazard in hazards],
-        )
-        return
-    say(
-        f"cluster {seen.id}: {counted(len(seen.brokers), 'broker')}, {counted(len(seen.topics), 'topic')} with "
-        f"{counted(partitions, 'partition')}, {counted(len(seen.groups), 'group')}"
-    )
-    watched = [group.watched_s for group in seen.groups.values() if group.watched_s]
-    again = f", and at {counted(len(watched), 'group')} again after {watched[0]} s" if watched else ""
-    say(f"looked at the newest records of {counted(len(samples), 'topic')}{again}")
-    show_hazards(hazards)
-    say(count_of(hazards) if hazards else "✓ nothing to warn of")
 
 
 def _plan_of(app: App, file: Path | None, delete: Sequence[str]) -> Plan:

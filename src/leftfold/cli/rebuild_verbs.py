@@ -11,7 +11,7 @@ import click
 
 from leftfold import clock
 from leftfold.cli.fixes import for_profile
-from leftfold.cli.given import Moment, Pair, TimeSpan
+from leftfold.cli.given import Moment, TimeSpan, column_option
 from leftfold.cli.output import VERSION, document, json_option, next_step, profile_option, say
 from leftfold.cli.progress import Interval, end_on_signal
 from leftfold.cli.view_verbs import SYMBOLS
@@ -28,11 +28,18 @@ _LINE_EVERY_S = 5.0
 
 @click.command()
 @click.argument("view")
-@click.option("--from", "since", type=Moment(), help="Log time at which history begins. [default: all of it]")
+@click.option("--from", "since", type=Moment(), help="Start of the history, by log time. [default: all of it]")
 @click.option("--until-caught-up", is_flag=True, help="End when all that is in the log now has been applied.")
-@click.option("--again", is_flag=True, help="Start over, whatever an earlier rebuild of this definition has done.")
 @click.option(
-    "--cores", type=click.IntRange(min=1), metavar="N", default=1, show_default=True, help="Maximum number of cores."
+    "--restart", is_flag=True, help="Start over: set aside what an earlier rebuild of this definition has done."
+)
+@click.option(
+    "--cores",
+    type=click.IntRange(min=1),
+    metavar="COUNT",
+    default=1,
+    show_default=True,
+    help="Maximum number of cores.",
 )
 @profile_option
 @json_option
@@ -40,7 +47,7 @@ def rebuild(
     view: str,
     since: datetime | None,
     until_caught_up: bool,
-    again: bool,
+    restart: bool,
     cores: int,
     profile: str | None,
     as_json: bool,
@@ -52,7 +59,7 @@ def rebuild(
     import leftfold
 
     app = leftfold.open(profile=profile)
-    job = app.rebuild(view, since=since, again=again, until_caught_up=until_caught_up, cores=cores)
+    job = app.rebuild(view, since=since, restart=restart, until_caught_up=until_caught_up, cores=cores)
     end_on_signal(job.stop)
     started = clock.monotonic()
     ended = job.run(_json_lines() if as_json else _lines())
@@ -109,41 +116,41 @@ def _json_lines() -> Callable[[Progress], None]:
 @click.command()
 @click.argument("view")
 @click.option(
-    "--against", metavar="TABLE", help="Table (Parquet or Delta) to compare with, instead of the followed build."
+    "--against", metavar="DIR", help="Table to compare with (Parquet or Delta), instead of the followed build."
 )
-@click.option("--key", "keys", type=Pair("OURS=THEIRS"), multiple=True, help="Name of a key or feature in TABLE.")
-@click.option("--at", type=Moment(), help="Moment of the values. [default: now, or the newest event]")
+@column_option("Column of a key or feature in DIR. [default: its own name]")
+@click.option("--at", type=Moment(), help="Time of the values. [default: now, or the newest event]")
 @click.option(
     "--tolerance",
     type=click.FloatRange(min=0),
-    metavar="X",
+    metavar="NUMBER",
     default=0.0,
-    help="Relative tolerance of numbers. [default: none]",
+    help="Relative tolerance of numbers, as in 1e-9. [default: 0]",
 )
 @click.option(
     "--top",
     type=click.IntRange(min=0),
-    metavar="N",
+    metavar="COUNT",
     default=5,
     show_default=True,
-    help="Number of keys to show of each feature.",
+    help="Number of keys to show for each feature.",
 )
 @click.option("--engine", type=click.Choice(["arrow", "spark"]), help="Engine that compares. [default: the faster one]")
-@click.option("--explain", is_flag=True, help="Say which engine compared, and why.")
+@click.option("--explain", is_flag=True, help="Say which engine compares, and why.")
 @click.option(
     "--cores",
     type=click.IntRange(min=1),
-    metavar="N",
+    metavar="COUNT",
     default=1,
     show_default=True,
-    help="Maximum number of Spark's cores.",
+    help="Maximum number of cores of Spark.",
 )
 @profile_option
 @json_option
 def compare(
     view: str,
     against: str | None,
-    keys: tuple[tuple[str, str], ...],
+    columns: tuple[tuple[str, str], ...],
     at: datetime | None,
     tolerance: float,
     top: int,
@@ -156,11 +163,11 @@ def compare(
     """Compare a staged build with the live one. VIEW's features are compared one by one, at one position of the log."""
     import leftfold
 
-    if keys and against is None:
-        raise click.UsageError("--key goes with --against")
+    if columns and against is None:
+        raise click.UsageError("--column goes with --against")
     app = leftfold.open(profile=profile)
     diff = app.compare(
-        view, at=at, against=against, keys=dict(keys), tolerance=tolerance, top=top, cores=cores, engine=engine
+        view, at=at, against=against, keys=dict(columns), tolerance=tolerance, top=top, cores=cores, engine=engine
     )
     if as_json:
         document("compare", **diff.as_json())
@@ -194,7 +201,7 @@ def _show(diff: Comparison) -> None:
 @click.option(
     "--behind",
     type=click.IntRange(min=0),
-    metavar="N",
+    metavar="RECORDS",
     help="Number of records that the build may be behind. [default: 1000]",
 )
 @profile_option

@@ -27,10 +27,20 @@ def rejects() -> None:
 
 @rejects.command("list")
 @click.argument("topic")
-@click.option("--late", is_flag=True, help="Late records, instead of rejected ones and those from the future.")
-@click.option("--all/--open", "everything", default=False, help="Re-driven records too. [default: --open]")
+@click.option("--late", is_flag=True, help="List late records, instead of rejected ones and those from the future.")
 @click.option(
-    "--limit", type=click.IntRange(min=0), metavar="N", default=20, show_default=True, help="Number of records to list."
+    "--all/--open",
+    "everything",
+    default=False,
+    help="All refused records: also those that were redriven. [default: --open]",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    metavar="COUNT",
+    default=20,
+    show_default=True,
+    help="Maximum number of records to list.",
 )
 @profile_option
 @json_option
@@ -95,13 +105,12 @@ def show(topic: str, position: str, profile: str | None, as_json: bool) -> None:
 @rejects.command()
 @click.argument("topic")
 @click.argument("positions", nargs=-1, metavar="[POSITION]...")
-@click.option("--all", "everything", is_flag=True, help="All open records that are good by now.")
+@click.option("--all", "everything", is_flag=True, help="All open records that are accepted by now.")
 @click.option(
-    "--from",
-    "file",
+    "--file",
     type=click.File("rb"),
     metavar="FILE",
-    help='Corrected events: lines {"position": "P/O", "event": {…}}.',
+    help='File of corrected events: lines {"position": "0/17", "event": {…}}.',
 )
 @profile_option
 @json_option
@@ -112,7 +121,7 @@ def redrive(
     import leftfold
 
     if (bool(positions), everything, file is not None).count(True) != 1:
-        raise click.UsageError("give either positions (PARTITION/OFFSET), or --all, or --from FILE")
+        raise click.UsageError("give either positions (PARTITION/OFFSET), or --all, or --file FILE")
     rejected = leftfold.open(profile=profile).rejects(topic)
     if file is not None:
         done = rejected.correct(_corrections(topic, file))

@@ -100,15 +100,18 @@ def _output_options(verb: F) -> F:
     return _with_options(
         verb,
         click.option(
-            "--namespace", callback=_NAME, metavar="NAME", help="Kubernetes namespace. [default: the project's name]"
+            "--kube-namespace",
+            callback=_NAME,
+            metavar="NAME",
+            help="Kubernetes namespace. [default: the project's name]",
         ),
         click.option(
             "--out",
             type=click.Path(file_okay=False, path_type=Path),
             metavar="DIR",
-            help="Directory for one file each, instead of stdout.",
+            help="Output directory for one file each, instead of stdout.",
         ),
-        click.option("--force", is_flag=True, help="Write over files in DIR that differ."),
+        click.option("--force", is_flag=True, help="Overwrite files in DIR that differ."),
         profile_option,
         json_option,
     )
@@ -130,18 +133,22 @@ def render() -> None:
 @click.option(
     "--cluster", callback=_NAME, metavar="NAME", help="Name of the Kafka resource. [default: the project's name]"
 )
-@click.option("--topics-only", is_flag=True, help="Topics only: the cluster is there already.")
+@click.option("--topics-only", is_flag=True, help="Render only the topics, for a cluster that exists.")
 @click.option(
     "--storage",
     callback=_SIZE,
     metavar="SIZE",
     default="100Gi",
     show_default=True,
-    help="Disk of each of the three nodes.",
+    help="Disk size of each of the three nodes.",
 )
-@click.option("--cpu", callback=_CPU, metavar="N", default="2", show_default=True, help="Cores of each node.")
+@click.option(
+    "--cpu", callback=_CPU, metavar="CORES", default="2", show_default=True, help="Number of cores of each node."
+)
 @click.option("--memory", callback=_SIZE, metavar="SIZE", default="8Gi", show_default=True, help="Memory of each node.")
-@click.option("--kafka-version", callback=_VERSION, metavar="V", help="Version of Kafka. [default: the operator's own]")
+@click.option(
+    "--kafka-version", callback=_VERSION, metavar="VERSION", help="Version of Kafka. [default: the operator's own]"
+)
 @_output_options
 def strimzi(
     cluster: str | None,
@@ -150,7 +157,7 @@ def strimzi(
     cpu: str,
     memory: str,
     kafka_version: str | None,
-    namespace: str | None,
+    kube_namespace: str | None,
     out: Path | None,
     force: bool,
     profile: str | None,
@@ -162,7 +169,7 @@ def strimzi(
     app, named = _opened(profile)
     options = StrimziOptions(
         cluster=cluster or named,
-        namespace=namespace or named,
+        namespace=kube_namespace or named,
         storage=storage,
         cpu=cpu,
         memory=memory,
@@ -188,7 +195,7 @@ def strimzi(
     callback=_groups,
     multiple=True,
     metavar="NAME=VIEW,VIEW",
-    help="Views that share one application.",
+    help="Group of views that share one application.",
 )
 @click.option(
     "--shared",
@@ -199,7 +206,10 @@ def strimzi(
     help="Mount path of the volume of checkpoints.",
 )
 @click.option(
-    "--claim", callback=_NAME, metavar="NAME", help="Existing claim of that volume. [default: one is rendered]"
+    "--claim",
+    callback=_NAME,
+    metavar="NAME",
+    help="Existing claim of the volume of checkpoints. [default: one is rendered]",
 )
 @click.option(
     "--claim-size",
@@ -207,24 +217,29 @@ def strimzi(
     metavar="SIZE",
     default="20Gi",
     show_default=True,
-    help="Size of the claim that is rendered.",
+    help="Size of the rendered claim.",
 )
 @click.option(
     "--storage-class",
     callback=_CLASS,
     metavar="NAME",
-    help="Storage class of that claim, with ReadWriteMany. [default: the cluster's]",
+    help="Storage class of the rendered claim, with ReadWriteMany. [default: the cluster's]",
 )
 @click.option(
     "--executors",
     type=_COUNT,
-    metavar="N",
+    metavar="COUNT",
     default=2,
     show_default=True,
     help="Number of executors of each application.",
 )
 @click.option(
-    "--executor-cores", type=_COUNT, metavar="N", default=2, show_default=True, help="Number of cores of each executor."
+    "--executor-cores",
+    type=_COUNT,
+    metavar="COUNT",
+    default=2,
+    show_default=True,
+    help="Number of cores of each executor.",
 )
 @click.option(
     "--executor-memory",
@@ -243,7 +258,7 @@ def strimzi(
     default=300,
     show_default=True,
     metavar="SECONDS",
-    help="Time for the last batch when a driver is stopped.",
+    help="Time in seconds for the last batch when a driver is stopped.",
 )
 @_pod_options
 @_output_options
@@ -263,7 +278,7 @@ def spark(
     driver_memory: str,
     grace: int,
     metrics_port: int,
-    namespace: str | None,
+    kube_namespace: str | None,
     out: Path | None,
     force: bool,
     profile: str | None,
@@ -275,7 +290,7 @@ def spark(
     app, named = _opened(profile)
     options = SparkOptions(
         image=image,
-        namespace=namespace or named,
+        namespace=kube_namespace or named,
         secret=secret or f"{named}-secrets",
         groups=groups,
         ca_secret=ca_secret,
@@ -308,7 +323,9 @@ def spark(
     multiple=True,
     help="Number of pods of a consumer, at most its partitions. [default: 2]",
 )
-@click.option("--cpu", callback=_CPU, metavar="N", default="500m", show_default=True, help="Cores of each pod.")
+@click.option(
+    "--cpu", callback=_CPU, metavar="CORES", default="500m", show_default=True, help="Number of cores of each pod."
+)
 @click.option(
     "--memory", callback=_SIZE, metavar="SIZE", default="512Mi", show_default=True, help="Memory of each pod."
 )
@@ -323,7 +340,7 @@ def consumers(
     cpu: str,
     memory: str,
     metrics_port: int,
-    namespace: str | None,
+    kube_namespace: str | None,
     out: Path | None,
     force: bool,
     profile: str | None,
@@ -335,7 +352,7 @@ def consumers(
     app, named = _opened(profile)
     options = ConsumerOptions(
         image=image,
-        namespace=namespace or named,
+        namespace=kube_namespace or named,
         secret=secret or f"{named}-secrets",
         replicas=replicas,
         ca_secret=ca_secret,

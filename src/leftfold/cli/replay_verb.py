@@ -22,14 +22,11 @@ if TYPE_CHECKING:
     from leftfold.offsets import Ranges
     from leftfold.run.choice import Choice, Engine
 
-_FROM = "Log time of the first record (ISO 8601; UTC unless it says so). [default: the oldest]"
-_TO = "Log time at which the range ends, without it. [default: now]"
-
 
 @click.command()
 @click.argument("topic")
-@click.option("--from", "start", type=Moment(), help=_FROM)
-@click.option("--to", "end", type=Moment(), help=_TO)
+@click.option("--from", "start", type=Moment(), help="Start of the range, by log time. [default: the oldest]")
+@click.option("--to", "end", type=Moment(), help="End of the range, exclusive, by log time. [default: now]")
 @click.option("--out", metavar="DIR", help="New directory for files and a manifest.")
 @click.option(
     "--format",
@@ -38,10 +35,10 @@ _TO = "Log time at which the range ends, without it. [default: now]"
     show_default=True,
     help="Format of the files of --out.",
 )
-@click.option("--again", metavar="DIR", help="Directory of an earlier replay, to read once more and compare.")
+@click.option("--verify", metavar="DIR", help="Directory of an earlier replay, to read once more and compare.")
 @click.option("--engine", type=click.Choice(["arrow", "spark"]), help="Engine that reads. [default: the faster one]")
 @click.option("--into", metavar="TOPIC", help="Topic to copy to, declared with log_time='header'.")
-@click.option("--follow", is_flag=True, help="Go on until SIGTERM or Ctrl-C, with --into.")
+@click.option("--follow", is_flag=True, help="Continue with new records until SIGTERM or Ctrl-C, with --into.")
 @profile_option
 @json_option
 def replay(
@@ -50,7 +47,7 @@ def replay(
     end: datetime | None,
     out: str | None,
     format: str,
-    again: str | None,
+    verify: str | None,
     engine: Engine | None,
     into: str | None,
     follow: bool,
@@ -59,14 +56,14 @@ def replay(
 ) -> None:
     """Replay a range of a topic to files or to a topic.
 
-    TOPIC is written to files (--out), copied to a topic (--into), or compared with earlier files (--again).
+    TOPIC is written to files (--out), copied to a topic (--into), or compared with earlier files (--verify).
     """
     import leftfold
 
-    if sum(option is not None for option in (out, again, into)) != 1:
-        raise click.UsageError("give one of --out DIR, --again DIR and --into TOPIC")
-    if again is not None and (start or end):
-        raise click.UsageError("--again takes its range from the manifest: leave out --from and --to")
+    if sum(option is not None for option in (out, verify, into)) != 1:
+        raise click.UsageError("give one of --out DIR, --verify DIR and --into TOPIC")
+    if verify is not None and (start or end):
+        raise click.UsageError("--verify takes its range from the manifest: leave out --from and --to")
     if follow and (into is None or end is not None):
         raise click.UsageError("--follow goes with --into, and has no --to")
     if start is not None and end is not None and start >= end:
@@ -78,8 +75,8 @@ def replay(
     elif out is not None:
         _write(app, topic, _location(out), start, end, format, engine, as_json=as_json)
     else:
-        assert again is not None, "one of the three was given"
-        _again(app, topic, _location(again), engine, as_json=as_json)
+        assert verify is not None, "one of the three was given"
+        _verify(app, topic, _location(verify), engine, as_json=as_json)
 
 
 def _location(location: str) -> str:
@@ -111,10 +108,10 @@ def _write(
     counts = ", ".join(f"{number:,} {outcome}" for outcome, number in manifest.outcomes.items()) or "none"
     say(f"✓ {manifest.records:,} records ({counts}) are in {out}, in {seconds:.1f} s")
     say(f"  digest {manifest.digest}")
-    next_step(f"leftfold replay {topic} --again {out}")
+    next_step(f"leftfold replay {topic} --verify {out}")
 
 
-def _again(app: App, topic: str, directory: str, engine: Engine | None, *, as_json: bool) -> None:
+def _verify(app: App, topic: str, directory: str, engine: Engine | None, *, as_json: bool) -> None:
     started = clock.monotonic()
     prepared = app.replay(topic)
     manifest = prepared.manifest_of(directory)
@@ -122,7 +119,7 @@ def _again(app: App, topic: str, directory: str, engine: Engine | None, *, as_js
         content = prepared.again(manifest, watch=watch, engine=engine)
     seconds = clock.monotonic() - started
     if as_json:
-        document("replay", topic=topic, again=directory, records=content.records, digest=content.digest, same=True)
+        document("replay", topic=topic, directory=directory, records=content.records, digest=content.digest, same=True)
         return
     _say_ranges(manifest.ranges)
     say(f"✓ {content.records:,} records, and the same digest {content.digest}, in {seconds:.1f} s")

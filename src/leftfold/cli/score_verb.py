@@ -13,7 +13,7 @@ from leftfold.cli.output import document, json_option, profile_option, say
 @click.command()
 @click.argument("scorer")
 @click.argument("labels")
-@click.option("--time", metavar="COLUMN", required=True, help="Column with the moment of each label.")
+@click.option("--time", metavar="COLUMN", required=True, help="Column with the time of each label.")
 @click.option("--out", metavar="DIR", required=True, help="New directory for Parquet files and a manifest.")
 @as_of_options
 @profile_option
@@ -23,7 +23,7 @@ def score(
     labels: str,
     time: str,
     out: str,
-    keys: tuple[tuple[str, str], ...],
+    columns: tuple[tuple[str, str], ...],
     as_of: str,
     batch: tuple[tuple[str, str], ...],
     build: tuple[tuple[str, str], ...],
@@ -36,7 +36,7 @@ def score(
     app = leftfold.open(profile=profile)
     chosen: Any = as_of
     with app.score_frame(
-        labels, scorer, time=time, keys=dict(keys), as_of=chosen, batch=dict(batch), build=dict(build)
+        labels, scorer, time=time, keys=dict(columns), as_of=chosen, batch=dict(batch), build=dict(build)
     ) as scored:
         manifest = scored.write(out)
     if as_json:

@@ -55,13 +55,13 @@ class BadLineError(Exception):
     "--synthetic",
     "count",
     type=click.IntRange(min=1),
-    metavar="N",
+    metavar="COUNT",
     help="Number of events to make up, instead of reading.",
 )
 @click.option(
     "--seed",
     type=int,
-    metavar="N",
+    metavar="NUMBER",
     default=0,
     show_default=True,
     help="Seed of --synthetic: the same seed gives the same events.",
@@ -76,7 +76,7 @@ def send(topic: str, file: IO[bytes] | None, count: int | None, seed: int, profi
     import leftfold
 
     if (file is None) == (count is None):
-        raise click.UsageError("give either a FILE of JSON lines (- for standard input) or --synthetic N")
+        raise click.UsageError("give either a FILE of JSON lines (- for standard input) or --synthetic COUNT")
     app = leftfold.open(profile=profile)
     declared = app.catalog.topic(topic)
     started = clock.monotonic()

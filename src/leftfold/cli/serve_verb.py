@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from leftfold.cli.given import names_option
 from leftfold.cli.output import profile_option, say
 from leftfold.errors import LeftfoldError
 
@@ -17,7 +18,7 @@ _HOST, _PORT = "127.0.0.1", 8_080
 
 
 @click.command()
-@click.option("--scorers", metavar="NAME,NAME", help="Scorers to serve. [default: all]")
+@names_option("--scorers", "Scorers to serve. [default: all]")
 @click.option(
     "--host",
     metavar="HOST",
@@ -31,25 +32,24 @@ _HOST, _PORT = "127.0.0.1", 8_080
     default=_PORT,
     show_default=True,
     type=click.IntRange(0, 65_535),
-    help="Port to listen on; 0 takes a free one.",
+    help="Port to listen on. 0 takes a free one.",
 )
 @click.option(
     "--most-waiting",
-    metavar="N",
+    metavar="COUNT",
     default=1_000,
     show_default=True,
-    help="Number of rows that may wait; beyond it the status is 503.",
+    help="Maximum number of waiting rows. Beyond it the answer is 503.",
 )
 @profile_option
-def serve(scorers: str | None, host: str, port: int, most_waiting: int, profile: str | None) -> None:
+def serve(scorers: tuple[str, ...], host: str, port: int, most_waiting: int, profile: str | None) -> None:
     """Serve scores and features over HTTP. Answers requests until stopped."""
     import leftfold
     from leftfold.infer.http_server import address, check_installed, listen, run
 
     check_installed()
     app = leftfold.open(profile=profile)
-    names = [name.strip() for name in scorers.split(",")] if scorers else []
-    serving = app.serving(*names, most_waiting=most_waiting)
+    serving = app.serving(*scorers, most_waiting=most_waiting)
     with listen(host, port) as listening:
         serving.open()
         say(f"✓ serving at {address(listening)}; /openapi.json describes it")

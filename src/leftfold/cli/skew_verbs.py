@@ -21,21 +21,21 @@ _NOT_EQUAL = 4
 
 @click.command()
 @click.argument("scorer")
-@click.option("--from", "start", type=Moment(), help="Start of the predictions, by log time.")
-@click.option("--to", "end", type=Moment(), help="End of the predictions, by log time, without it.")
+@click.option("--from", "start", type=Moment(), help="Start of the predictions, by log time. [default: the oldest]")
+@click.option("--to", "end", type=Moment(), help="End of the predictions, exclusive, by log time. [default: now]")
 @click.option(
     "--sample",
     type=click.IntRange(min=1),
-    metavar="N",
-    help="Number of predictions, about: all of some entities. [default: all]",
+    metavar="COUNT",
+    help="Approximate number of predictions: all of some entities. [default: all]",
 )
 @click.option(
-    "--most",
+    "--limit",
     type=click.IntRange(min=0),
-    metavar="N",
+    metavar="COUNT",
     default=20,
     show_default=True,
-    help="Number of differences to list.",
+    help="Maximum number of differences to list.",
 )
 @profile_option
 @json_option
@@ -44,7 +44,7 @@ def skew(
     start: datetime | None,
     end: datetime | None,
     sample: int | None,
-    most: int,
+    limit: int,
     profile: str | None,
     as_json: bool,
 ) -> None:
@@ -58,7 +58,7 @@ def skew(
         raise click.UsageError("--from must be before --to")
     app = leftfold.open(profile=profile)
     app.catalog.scorer(scorer)  # reports an undeclared name before any engine is asked
-    found = app.skew(scorer, start=start, end=end, sample=sample, most=most)
+    found = app.skew(scorer, start=start, end=end, sample=sample, most=limit)
     if as_json:
         document("skew", **found.as_json())
     else:

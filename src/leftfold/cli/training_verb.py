@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 @click.command("training-set")
 @click.argument("labels", required=False)
 @click.argument("vector", required=False)
-@click.option("--time", metavar="COLUMN", help="Column with the moment of each label.")
+@click.option("--time", metavar="COLUMN", help="Column with the time of each label.")
 @as_of_options
 @click.option(
     "--logged",
     is_flag=True,
-    help="Features as logged with predictions, where the view is the same, for --as-of served.",
+    help="Take features that were logged with predictions, for --as-of served.",
 )
-@click.option("--out", metavar="DIR", help="New directory for Parquet files, and a manifest of what they rest on.")
-@click.option(
-    "--report", is_flag=True, help="Count what is missing, and what another --as-of would have made different."
-)
+@click.option("--out", metavar="DIR", help="New directory for Parquet files and a manifest.")
+@click.option("--report", is_flag=True, help="Count missing values, and values that differ with another --as-of.")
 @click.option("--engine", type=click.Choice(["arrow", "spark"]), help="Engine that makes it. [default: the faster one]")
 @click.option("--explain", is_flag=True, help="Say which engine makes it, and why.")
 @click.option(
-    "--again", metavar="DIR", help="Directory of a training set, to make once more from the same offsets and compare."
+    "--verify",
+    metavar="DIR",
+    help="Directory of an earlier training set, to make once more from the same offsets and compare.",
 )
 @profile_option
 @json_option
@@ -42,7 +42,7 @@ def training_set(
     labels: str | None,
     vector: str | None,
     time: str | None,
-    keys: tuple[tuple[str, str], ...],
+    columns: tuple[tuple[str, str], ...],
     as_of: str,
     batch: tuple[tuple[str, str], ...],
     build: tuple[tuple[str, str], ...],
@@ -51,7 +51,7 @@ def training_set(
     report: bool,
     engine: Engine | None,
     explain: bool,
-    again: str | None,
+    verify: str | None,
     profile: str | None,
     as_json: bool,
 ) -> None:
@@ -61,20 +61,22 @@ def training_set(
     """
     import leftfold
 
-    if again is not None:
+    if verify is not None:
         if labels or vector or time or out:
-            raise click.UsageError("--again DIR stands alone: DIR says what it was made of.")
-        _again(leftfold.open(profile=profile), again, engine, explain=explain, as_json=as_json)
+            raise click.UsageError("--verify DIR stands alone: DIR says what it was made of.")
+        _verify(leftfold.open(profile=profile), verify, engine, explain=explain, as_json=as_json)
         return
     if not (labels and vector and time) or not (out or report):
-        raise click.UsageError("LABELS, VECTOR and --time are needed, and --out DIR or --report; or --again DIR alone.")
+        raise click.UsageError(
+            "LABELS, VECTOR and --time are needed, and --out DIR or --report; or --verify DIR alone."
+        )
     app = leftfold.open(profile=profile)
     chosen: Any = as_of
     with app.training_set(
         labels,
         vector,
         time=time,
-        keys=dict(keys),
+        keys=dict(columns),
         as_of=chosen,
         batch=dict(batch),
         build=dict(build),
@@ -99,10 +101,10 @@ def training_set(
         show(counted)
     if manifest is not None:
         say(f"✓ {manifest['rows']:,} rows with {len(manifest['features'])} features are in {out}, as of {as_of}")
-        next_step(f"leftfold training-set --again {out}")
+        next_step(f"leftfold training-set --verify {out}")
 
 
-def _again(app: Any, directory: str, engine: Engine | None, *, explain: bool, as_json: bool) -> None:
+def _verify(app: Any, directory: str, engine: Engine | None, *, explain: bool, as_json: bool) -> None:
     with app.training_set_again(directory, engine=engine) as dataset:
         if explain and not as_json:
             say(str(dataset.choice))

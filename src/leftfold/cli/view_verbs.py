@@ -17,6 +17,7 @@ from rich.table import Table
 
 from leftfold import clock
 from leftfold.cli.fixes import for_profile
+from leftfold.cli.given import names_option
 from leftfold.cli.metrics import metrics_option, serving
 from leftfold.cli.output import VERSION, document, json_option, next_step, people, profile_option, say
 from leftfold.cli.progress import Interval, end_on_signal
@@ -38,13 +39,13 @@ _KINDS = ("views", "helpers")
 
 
 @click.command()
-@click.option("--views", metavar="NAME,NAME", help="Views to run. [default: all]")
+@names_option("--views", "Views to run. [default: all]")
 @click.option("--until-caught-up", is_flag=True, help="End when all that is in the log now has been applied.")
 @click.option(
     "--fresh",
     multiple=True,
     metavar="VIEW",
-    help="View (or TOPIC.intake) whose log is read from its start, into a new build.",
+    help="View whose log is read from its start, into a new build. Also TOPIC.intake, and VIEW.lake.",
 )
 @click.option(
     "--take-over",
@@ -55,7 +56,7 @@ _KINDS = ("views", "helpers")
 @profile_option
 @json_option
 def run(
-    views: str | None,
+    views: tuple[str, ...],
     until_caught_up: bool,
     fresh: tuple[str, ...],
     take_over: bool,
@@ -67,7 +68,7 @@ def run(
     import leftfold
 
     app = leftfold.open(profile=profile)
-    names = [n.strip() for n in views.split(",")] if views else list(app.catalog.views)
+    names = views or tuple(app.catalog.views)
     supervisor = app.supervisor(views=names, until_caught_up=until_caught_up, fresh=fresh, take_over=take_over or None)
     known = [p.view for p in supervisor.progress]
     if stray := set(fresh) - set(known):

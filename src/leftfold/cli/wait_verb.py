@@ -35,9 +35,10 @@ class Until(click.ParamType[Literal["caught-up"] | int]):
     "--for",
     "until",
     type=Until(),
+    metavar="caught-up|RECORDS",
     default="caught-up",
     show_default=True,
-    help="Goal: all of the log is applied, or a number of records is, whatever became of them.",
+    help="Goal of the wait: all of the log is applied, or a number of records of any outcome.",
 )
 @click.option("--timeout", type=TimeSpan(), default="60s", show_default=True, help="Longest time to wait.")
 @profile_option

@@ -29,7 +29,7 @@ _MARKS = {"same": "✓", "different": "✗", "unknown": "?"}
 @click.command()
 @click.argument("view")
 @click.argument("key", nargs=-1, required=True)
-@click.option("--at", type=Moment(), help="Past moment of the values (ISO 8601; UTC unless it says so). [default: now]")
+@click.option("--at", type=Moment(), help="Time of the values, in the recent past. [default: now]")
 @click.option("--all", "everything", is_flag=True, help=f"All tiles and events, not only the newest {SHOWN}.")
 @profile_option
 @json_option

@@ -154,7 +154,7 @@ class Starts:
                     if self._rows is None
                     else "its database has no such row: it is another database, or is older than that"
                 ),
-                fix=f"choose where it goes on: leftfold position set {self._consumer.name} --to MOMENT",
+                fix=f"choose where it goes on: leftfold position set {self._consumer.name} --start TIME",
                 source=self._consumer.source,
             )
         for key, note in notes.items():
@@ -166,7 +166,7 @@ class Starts:
             "topic-recreated",
             f"{part.topic} is not the topic that {self._consumer.name} has read",
             why=f"it was deleted and made again: its id was {before}, and is {now}",
-            fix=f"choose where it begins: leftfold position set {self._consumer.name} --to beginning",
+            fix=f"choose where it begins: leftfold position set {self._consumer.name} --start beginning",
             source=self._consumer.source,
         )
 
@@ -176,7 +176,7 @@ class Starts:
             f"{part.topic}/{part.partition} no longer has {first - offset:,} offsets that {self._consumer.name} "
             "has not handled",
             why=f"its position is {offset:,}; retention has deleted what was before {first:,}",
-            fix=f"leftfold position set {self._consumer.name} --to beginning goes on with what is left; an archive "
+            fix=f"leftfold position set {self._consumer.name} --start beginning goes on with what is left; an archive "
             "holds the rest",
             source=self._consumer.source,
             details={"partition": part.partition, "from": offset, "to": first},
@@ -187,7 +187,7 @@ class Starts:
             "position-beyond-log",
             f"{part.topic}/{part.partition} ends before the position of {self._consumer.name}",
             why=f"its position is {offset:,}, and the log ends at {end:,}: the log has lost acknowledged records",
-            fix=f"leftfold position set {self._consumer.name} --to now goes on with what comes",
+            fix=f"leftfold position set {self._consumer.name} --start now goes on with what comes",
             source=self._consumer.source,
         )
 

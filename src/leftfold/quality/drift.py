@@ -99,7 +99,7 @@ def profile_of_set(directory: str, deployment: Deployment) -> dict[str, ColumnPr
             f"the training set {directory} has no profile that this release knows",
             why="an earlier release wrote it" if document is None else f"its version is {document.get('version')}",
             fix="write the set once more, with the same labels: leftfold training-set LABELS VECTOR --time COLUMN "
-            "--out DIR; or leftfold drift SCORER --against-from MOMENT, for an earlier time",
+            "--out DIR; or leftfold drift SCORER --against-from TIME, for an earlier time",
         )
     return from_document(document)
 

@@ -188,7 +188,7 @@ class Comparing:
                 "nothing-to-compare",
                 f"{against} has none of the features of {self._declared.name}",
                 why=f"it has {', '.join(right) or 'no column beside the keys'}",
-                fix="name columns that are called otherwise: --key FEATURE=COLUMN",
+                fix="name columns that are called otherwise: --column FEATURE=COLUMN",
             )
         return common
 

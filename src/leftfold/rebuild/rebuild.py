@@ -48,7 +48,7 @@ STEPS = ("frozen", "scanned", "created")
 class RebuildOptions:
     view: str
     since: int | None  # read only what was logged from this moment on (µs); None: all of history
-    again: bool  # start from the beginning, and set aside what an earlier rebuild did
+    restart: bool  # start from the beginning, and set aside what an earlier rebuild did
     until_caught_up: bool
     cores: int  # the most cores that it uses
 
@@ -114,7 +114,7 @@ class Rebuild:
         builds = self._standings.of(view.name)
         self._refuse_known(builds, view.definition.fingerprint)
         mine = None if state is None else str(BuildId.of(view.definition.fingerprint, state.id))
-        if mine is not None and mine == builds.staged and not self._options.again:
+        if mine is not None and mine == builds.staged and not self._options.restart:
             return True
         if not can_be_cut(view.definition):
             self._refuse_from()
@@ -162,7 +162,7 @@ class Rebuild:
         They are those of a rebuild that died, if they can still be read; else those of what archive and log hold now.
         """
         view, options = self.view, self._options
-        begun = None if options.again else frozen_in(session, view.checkpoint)
+        begun = None if options.restart else frozen_in(session, view.checkpoint)
         admin, source = view.admin, view.source
         if begun is not None and begun.since == options.since and still_there(session, admin, source, begun):
             return begun

@@ -294,8 +294,8 @@ def _unfit(topic: Topic[Any], table: str, lacking: int) -> DeclarationError:
         return DeclarationError(
             "import-empty",
             f"{table} has no rows to import into {topic.name}",
-            why="it is empty, or all of it is later than --until",
-            fix="name another table, or a later --until",
+            why="it is empty, or all of it is later than --to",
+            fix="name another table, or a later --to",
         )
     return DeclarationError(
         "import-nulls",
@@ -321,5 +321,5 @@ def _overlaps(topic: Topic[Any], table: str, last: int, logged: int) -> RunError
         "import-overlaps",
         f"{table} reaches up to {from_micros(last).isoformat()}, and {topic.name} has its own records from {seam} on",
         why="what is in both would be counted twice",
-        fix=f"add --until {seam}",
+        fix=f"add --to {seam}",
     )

@@ -36,7 +36,7 @@ def explained(view: str, failure: str, *, staged: bool, source: SourceLine) -> R
             f"{view}: a record came for a tile that the rebuild had closed",
             why="a broker's clock went back by more than a minute, or log times were changed",
             state="the batch is not committed; this build cannot go on, and readers see it as it is",
-            fix=f"leftfold rebuild {view} --again reads history once more"
+            fix=f"leftfold rebuild {view} --restart reads history once more"
             if staged
             else f"leftfold run --fresh {view} reads the log again from its start into a new build",
         )

@@ -307,7 +307,7 @@ class BuildWriter:
             f"{view}: the store no longer holds what the rebuild has read from history",
             why="it lost data, or was emptied, before the build's first batch was done",
             state="the batch is not committed; readers follow the build that they followed",
-            fix=f"leftfold rebuild {view} --again reads history once more",
+            fix=f"leftfold rebuild {view} --restart reads history once more",
         )
 
     def _compare(self, batch: int, applied: int) -> None:

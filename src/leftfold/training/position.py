@@ -152,6 +152,6 @@ def schemas_of(deployment: Deployment, frozen: FrozenPosition, known: Mapping[in
             "schema-gone",
             f"the registry no longer has schema {missing[0]}, with which records of {frozen.topic} were read",
             why="without it the same records cannot be read again",
-            fix="bring back the registry's schemas; or make the training set anew, without --again",
+            fix="bring back the registry's schemas; or make the training set anew, without --verify",
         )
     return {schema_id: found[schema_id] for schema_id in frozen.schemas}

@@ -233,4 +233,4 @@ def test_send_needs_one_source_of_events(make_project: MakeProject) -> None:
     for arguments in (["send", "clicks"], ["send", "clicks", "-", "--synthetic", "3"]):
         done = leftfold(*arguments, cwd=root)
         assert done.returncode == 2
-        assert "--synthetic N" in done.stderr
+        assert "--synthetic COUNT" in done.stderr

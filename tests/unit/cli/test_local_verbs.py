@@ -16,6 +16,7 @@ from leftfold.local import cluster, doctor
 from leftfold.local.doctor import Check
 from leftfold.local.endpoints import Endpoints, Ports, state_dir
 from leftfold.local.spark_cluster import MOST_WORKERS
+from leftfold.observe.consumer_status import ConsumerStatus
 from leftfold.run.connections import Connection
 from leftfold.run.status import ViewStatus
 
@@ -91,7 +92,7 @@ def test_logs(verb: Verb, tmp_path: Path) -> None:
 
 def test_reset_is_named(verb: Verb, tmp_path: Path) -> None:
     (state_dir(tmp_path) / "redis").mkdir(parents=True)
-    result = verb("reset", "--yes", tmp_path.name, "--json")
+    result = verb("reset", "--confirm", tmp_path.name, "--json")
     assert document(result) == {"version": 1, "verb": "reset", "ended": {}, "deleted": True}
     assert not state_dir(tmp_path).exists()
 
@@ -135,6 +136,9 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, reachable: boo
     ]
     monkeypatch.setattr(App, "connections", lambda self: iter(found))
     monkeypatch.setattr(App, "status", lambda self: [ViewStatus("views", "b-1", 3, {"accepted": 2}, 0)])
+    monkeypatch.setattr(
+        App, "consumer_status", lambda self: [ConsumerStatus("mail", "consumer", "mail", "empty", 0, 7)]
+    )
     monkeypatch.setattr(cluster, "status", lambda root: pytest.fail("the local cluster is not asked"))
 
 
@@ -144,9 +148,13 @@ def test_status_of_a_profile_elsewhere(verb: Verb, tmp_path: Path, monkeypatch: 
     assert "profile prod" in told
     assert "✓ kafka" in told
     assert "views: 2 accepted; 0 records behind; build b-1, batch 3" in told
+    assert "– consumer mail: 7 records behind; 0 members, group mail" in told
     assert "next:" not in told
     seen = document(verb("status", "--profile", "prod", "--json"))
     assert (seen["profile"], seen["cluster"], len(seen["connections"]), len(seen["views"])) == ("prod", None, 3, 1)
+    assert seen["consumers"] == [
+        {"consumer": "mail", "kind": "consumer", "group": "mail", "state": "empty", "members": 0, "lag": 7}
+    ]
 
 
 def test_status_of_engines_that_do_not_answer(verb: Verb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

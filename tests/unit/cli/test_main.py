@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -14,25 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from leftfold.cli.main import GROUPS, VERBS, cli, main
+from tests.unit.cli.commands import ALL
 
 LINE = 50  # characters of a command's line in a list
-
-
-def commands(command: click.Command = cli, name: str = "leftfold") -> Iterator[tuple[str, click.Command]]:
-    """Every command and sub-command, by what is typed."""
-    yield name, command
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for each in command.list_commands(context):
-            found = command.get_command(context, each)
-            assert found is not None
-            yield from commands(found, f"{name} {each}")
-
-
-ALL = dict(commands())
-OPTIONS = [
-    (name, option) for name, command in ALL.items() for option in command.params if isinstance(option, click.Option)
-]
 
 
 @pytest.mark.parametrize("name", VERBS)
@@ -69,25 +51,6 @@ def test_the_help_fits_80_columns(name: str) -> None:
         for each in below.list_commands(click.Context(below)):
             (line,) = [line for line in told if line.split()[:1] == [each]]
             assert line.split(maxsplit=1)[1] == ALL[f"{name} {each}"].get_short_help_str(LINE)
-
-
-@pytest.mark.parametrize(("name", "option"), OPTIONS, ids=[f"{name} {option.opts[-1]}" for name, option in OPTIONS])
-def test_the_help_of_an_option(name: str, option: click.Option) -> None:
-    """It begins with what the option is, and its value has a name of its own."""
-    assert option.help
-    assert re.match(r"[A-Z`/.]", option.help), option.help
-    assert option.help.endswith((".", "]"))
-    assert not re.match(r"(Of|So many|At most|Only|With|How)\b", option.help), "begin with the thing"
-    if not option.is_flag and not option.count:
-        shown = option.make_metavar(click.Context(ALL[name]))
-        assert not re.search(r"\b(TEXT|INTEGER|FLOAT|RANGE|FILENAME|PATH\b.*DIRECTORY)\b", shown), shown
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_common_options_stand_last(name: str) -> None:
-    options = [option.opts[0] for option in ALL[name].params if isinstance(option, click.Option)]
-    common = [option for option in ("--profile", "--json") if option in options]
-    assert options[len(options) - len(common) :] == common
 
 
 def test_a_verb_that_is_not_there() -> None:
@@ -161,3 +124,49 @@ def test_verbs_complete_without_loading_one(words: str, expected: set[str]) -> N
     ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert set(ran.stdout.splitlines()[1::3]) == expected
     assert ran.stderr.strip() == ""
+
+
+# Wrong usage ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "verb", "what"),
+    [
+        (["promot", "--json"], "leftfold", "No such command 'promot'. Did you mean 'promote'?"),
+        (["rejects", "show", "clicks", "--json"], "rejects", "Missing argument 'POSITION'."),
+        (["run", "--json", "--fres", "v"], "run", "No such option '--fres'."),
+        (["wait", "v", "--for", "ever", "--json"], "wait", "Invalid value for '--for': 'ever' is neither caught-up"),
+        (["apply", "--json"], "apply", "--json asks no questions: add --yes"),
+        (["-C", "none", "check", "--json"], "check", "Invalid value for '-C' / '--project-dir': Directory 'none'"),
+    ],
+)
+def test_wrong_usage_as_json(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    verb: str,
+    what: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["leftfold", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    told = capsys.readouterr()
+    document = json.loads(told.out)
+    assert (document["version"], document["verb"], document["error"]["code"]) == (1, verb, "usage")
+    assert document["error"]["what"].startswith(what)
+    assert document["error"]["fix"].startswith("run leftfold")
+    assert told.err == ""
+
+
+def test_wrong_usage_for_people(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["leftfold", "rejects", "show", "clicks"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("Usage: ")
+    assert told.err.rstrip().endswith("Error: Missing argument 'POSITION'.")

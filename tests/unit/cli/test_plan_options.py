@@ -10,7 +10,6 @@ import pytest
 from click.testing import CliRunner
 
 import leftfold as lf
-from leftfold.cli.main import cli
 from leftfold.cli.plan_options import HandlerTime, asked, load_options
 from leftfold.hazards.hazard import DOWNTIME
 from leftfold.plan.diff import PlanOptions
@@ -40,8 +39,8 @@ def test_nothing_said() -> None:
 
 def test_all_of_it() -> None:
     load = said(
-        *("--rate", "clicks=20k", "--rate", "items=5", "--bytes", "clicks=1.5k", "--keys", "user_activity=2M"),
-        *("--keys", "items=300", "--consumer-rate", "25000", "--catch-up", "30m", "--downtime", "5d"),
+        *("--rate", "clicks=20k", "--rate", "items=5", "--bytes", "clicks=1.5k", "--entities", "user_activity=2M"),
+        *("--entities", "items=300", "--consumer-rate", "25000", "--catch-up", "30m", "--downtime", "5d"),
     )
     assert load.rates == {"clicks": 20_000, "items": 5}
     assert load.sizes == {"clicks": 1_500}
@@ -70,7 +69,7 @@ def test_the_time_of_a_record_in_a_handler(make_project: MakeProject) -> None:
         ("--rate", "clicks=k"),
         ("--rate", "taps=5"),
         ("--bytes", "user_activity=5"),
-        ("--keys", "nobody=5"),
+        ("--entities", "nobody=5"),
         ("--handler", "nobody=5ms"),
         ("--handler", "nobody"),
         ("--catch-up", "soon"),
@@ -81,10 +80,3 @@ def test_the_time_of_a_record_in_a_handler(make_project: MakeProject) -> None:
 def test_wrong_usage(arguments: tuple[str, ...]) -> None:
     with pytest.raises(click.UsageError):
         said(*arguments)
-
-
-@pytest.mark.parametrize(
-    "arguments", [("--bootstrap", "b:1"), ("--cluster", "--sizing"), ("--cluster", "--rate", "clicks=5")]
-)
-def test_options_that_do_not_go_together(arguments: tuple[str, ...]) -> None:
-    assert CliRunner().invoke(cli, ["plan", *arguments]).exit_code == 2

@@ -35,7 +35,7 @@ def test_yaml_and_nothing_else_on_stdout(project: Path) -> None:
 
 
 def test_a_profile_whose_topics_are_somebody_elses_is_told_nothing(project: Path) -> None:
-    done = render("strimzi", "--profile", "prod", "--topics-only", "--cluster", "main", "--namespace", "kafka")
+    done = render("strimzi", "--profile", "prod", "--topics-only", "--cluster", "main", "--kube-namespace", "kafka")
     assert (done.exit_code, done.stderr) == (0, "")
     made = list(yaml.safe_load_all(done.stdout))
     assert made[0]["metadata"] == {
@@ -105,7 +105,7 @@ def test_spark_without_the_secrets_at_hand(project: Path) -> None:
         ["strimzi", "--storage", "100"],
         ["strimzi", "--storage", "0Gi"],
         ["strimzi", "--cpu", "many"],
-        ["strimzi", "--namespace", "Shop_1"],
+        ["strimzi", "--kube-namespace", "Shop_1"],
         ["strimzi", "--kafka-version", "latest"],
     ],
 )

@@ -13,13 +13,13 @@ MORNING, NOON = "2026-01-05T06:00:00Z", "2026-01-05T12:00:00Z"
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ([], "give one of --out DIR, --again DIR and --into TOPIC"),
+        ([], "give one of --out DIR, --verify DIR and --into TOPIC"),
         (["--out", "d", "--into", "t"], "give one of"),
-        (["--again", "d", "--from", NOON], "leave out --from and --to"),
+        (["--verify", "d", "--from", NOON], "leave out --from and --to"),
         (["--out", "d", "--follow"], "--follow goes with --into"),
         (["--into", "t", "--follow", "--to", NOON], "has no --to"),
         (["--out", "d", "--from", NOON, "--to", MORNING], "--from must be before --to"),
-        (["--out", "d", "--from", "noon"], "is not a moment like"),
+        (["--out", "d", "--from", "noon"], "is not a time like"),
     ],
 )
 def test_options_that_do_not_go_together(options: list[str], says: str) -> None:

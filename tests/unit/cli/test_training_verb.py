@@ -16,10 +16,10 @@ from leftfold.training.report import Report
         [],
         ["labels.csv", "ranker_input"],
         ["labels.csv", "ranker_input", "--time", "ts"],
-        ["labels.csv", "ranker_input", "--time", "ts", "--out", "d", "--keys", "user_id"],
+        ["labels.csv", "ranker_input", "--time", "ts", "--out", "d", "--column", "user_id"],
         ["labels.csv", "ranker_input", "--time", "ts", "--out", "d", "--as-of", "now"],
-        ["labels.csv", "ranker_input", "--time", "ts", "--again", "d"],
-        ["--again", "d", "--out", "e"],
+        ["labels.csv", "ranker_input", "--time", "ts", "--verify", "d"],
+        ["--verify", "d", "--out", "e"],
     ],
 )
 def test_usage(arguments: list[str]) -> None:

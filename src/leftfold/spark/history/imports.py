@@ -208,6 +208,6 @@ def _misfit(topic: Topic[Any], what: str, why: str) -> DeclarationError:
         "import-misfit",
         f"the table does not fit {topic.event.__name__}: {what}",
         why=why,
-        fix="name the right column with --map FIELD=COLUMN or --time COLUMN, or import a table in which it is cast",
+        fix="name the right column with --column FIELD=COLUMN or --time COLUMN, or import a table in which it is cast",
         source=topic.source,
     )

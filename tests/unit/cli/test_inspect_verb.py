@@ -46,7 +46,7 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def look(*arguments: str) -> Result:
-    return CliRunner().invoke(cli, ["plan", "--cluster", "--bootstrap", "nowhere:1", *arguments])
+    return CliRunner().invoke(cli, ["inspect", "--bootstrap", "nowhere:1", *arguments])
 
 
 def test_a_cluster_is_looked_at_its_records_are_and_its_groups_are_again(looked: list[str]) -> None:
@@ -61,6 +61,7 @@ def test_a_cluster_is_looked_at_its_records_are_and_its_groups_are_again(looked:
 
 def test_what_was_sampled_is_told_as_json(looked: list[str]) -> None:
     found = json.loads(look("--json").stdout)
+    assert (found["verb"], found["brokers"], found["topics"], found["partitions"]) == ("inspect", 3, 2, 12)
     assert found["sampled"] == ["clicks", "views"]
     assert sorted(h["code"] for h in found["hazards"]) == ["group-stalled", "hot-key", "hot-key"]
 
@@ -71,3 +72,10 @@ def test_without_a_group_that_may_stand_still_none_is_told_of(
     monkeypatch.setattr(cluster_review, "watch_groups", lambda _admin, _kafka, seen: seen)
     monkeypatch.setattr(cluster_review, "take_samples", lambda *_: {})
     assert look().output.splitlines()[1] == "looked at the newest records of 0 topics"
+
+
+def test_a_cluster_is_named_once(looked: list[str]) -> None:
+    refused = look("--profile", "prod")
+    assert refused.exit_code == 2
+    assert "give one of --bootstrap and --profile" in refused.stderr
+    assert looked == []
