@@ -15,6 +15,7 @@ from leftfold.sizing.line import Advice, Line
 from leftfold.sizing.load import Load
 from leftfold.sizing.log_size import partitions
 from leftfold.sizing.pace import Pace, Shape, full, steady
+from leftfold.sizing.wrong_tool import soonest_s
 from leftfold.units import amount, number
 
 # The model was never tested with more than a thousand cores for one view.
@@ -300,14 +301,15 @@ def _advice(
             f"full batches do {number(backlog.through)} records/s, of which {number(load.rate)} are those that come in",
             more,
         )
-    wanted = load.needs.freshness_s
-    if wanted is not None and wanted < 2 * now.seconds < math.inf:
+    wanted = load.freshness_s
+    if wanted is not None and soonest_s(constants) <= wanted < 2 * now.seconds < math.inf:
         yield Advice(
             "view-not-fresh",
-            f"a record is seen after up to {amount(2 * now.seconds, 's')}, and {amount(wanted, 's')} is asked for",
+            f"a record is in its features after up to {amount(2 * now.seconds, 's')}, and you need it within "
+            f"{amount(wanted, 's')}",
             f"a batch takes {amount(now.seconds, 's')}, of which {amount(now.fixed_s, 's')} is its fixed cost, and a "
-            "record may wait for one before its own",
-            "give it more cores; what the fixed cost alone exceeds no core can give",
+            "record may wait for one batch before its own",
+            "give it more cores; they shorten all of a batch except its fixed cost",
         )
     if cores > shape.partitions and cores != needed:
         yield Advice(
