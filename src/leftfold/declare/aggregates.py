@@ -432,9 +432,9 @@ def _check_sizes(aggregate: AskedAggregate, scale: int, size: int, source: Sourc
     if aggregate == "last_n" and not 1 <= size <= LARGEST_N:
         raise DeclarationError(
             "last-n",
-            f"n={size} is not between 1 and {LARGEST_N}",
+            f"n={size} is not between 1 and {LARGEST_N:,}",
             why="every tile of every entity keeps up to n values",
-            fix="choose such a number",
+            fix=f"choose a number from 1 to {LARGEST_N:,}",
             source=source,
         )
     if aggregate == "distinct" and not SMALLEST_SKETCH <= size <= LARGEST_SKETCH:

@@ -236,7 +236,8 @@ class Rejects:
             raise LogError(
                 "companion-missing",
                 f"topic {topic} does not exist",
-                why=f"what is refused of {self._topic.name} is kept in topics of its own, which apply makes",
+                why=f"Leftfold keeps late and rejected records of {self._topic.name} in topics of its own, which apply "
+                "creates",
                 fix="leftfold apply",
                 source=self._topic.source,
             )

@@ -6,6 +6,7 @@ from leftfold.errors import RunError, SourceLine, StoreError
 from leftfold.kafka.changelog import StaleWriterError
 from leftfold.spark.cutover import NOT_CLOSED
 from leftfold.spark.views.free import NOT_UNIQUE
+from leftfold.store.writer import OLDER_CHECKPOINT, newer_checkpoint
 
 
 def swept(view: str, rows: int, batch: int) -> RunError:
@@ -21,10 +22,10 @@ def swept(view: str, rows: int, batch: int) -> RunError:
 def stale(view: str, error: StaleWriterError) -> StoreError:
     return StoreError(
         "store-ahead",
-        f"{view}: the changelog holds batches up to {error.found}, this run is at {error.batch}",
-        why="another run of the view goes on, or the checkpoint was restored from a backup",
+        f"{view}: the changelog has batches up to {error.found}, and this run's next one is {error.batch}",
+        why=OLDER_CHECKPOINT,
         state="the batch was not written; readers see the store as it is",
-        fix=f"end this run, or leftfold run --fresh {view} for a new build",
+        fix=newer_checkpoint(view),
     )
 
 

@@ -135,7 +135,7 @@ def of_consumer(rate: float) -> Facts:
 
 def test_a_consumer_that_partitions_hold_back() -> None:
     assert judged(RULES, of_consumer(1_000)) == [
-        "! danger[consumer-falls-behind] consumer notify: 1,000 records/s come in, and 6 processes, one for each "
+        "! danger[consumer-falls-behind] consumer notify: 1,000 records/s arrive, and 6 processes, one for each "
         "partition, handle 599\n"
         "    why: What is not handled now is never handled: the consumer falls further behind until retention "
         "overtakes it.\n"
