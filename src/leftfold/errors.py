@@ -84,6 +84,11 @@ def name_known(name: str, known: Collection[str], otherwise: str) -> str:
     return f"name {one_of}{', '.join(known)}; {otherwise}" if known else otherwise.removeprefix("or ")
 
 
+def is_change(state: str) -> bool:
+    """Return whether a state is worth a line for a user: something was changed, or may have been."""
+    return state != NOTHING_CHANGED
+
+
 class LeftfoldError(Exception):
     """The base of all errors. `code` never changes its meaning; `retriable` says that the same call may work later.
 
@@ -120,7 +125,8 @@ class LeftfoldError(Exception):
 
     def __str__(self) -> str:
         at = f"   ({self.source})" if self.source else ""
-        return f"error[{self.code}]: {self.what}{at}\n  why:   {self.why}\n  state: {self.state}\n  fix:   {self.fix}"
+        state = f"\n  state: {self.state}" if is_change(self.state) else ""
+        return f"error[{self.code}]: {self.what}{at}\n  why:   {self.why}{state}\n  fix:   {self.fix}"
 
     def as_json(self) -> dict[str, Any]:
         return {

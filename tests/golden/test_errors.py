@@ -245,8 +245,9 @@ def _document(found: dict[str, LeftfoldError]) -> str:
     lines = [
         "# Errors",
         "",
-        "Every error says what happened, why, which state things were left in, and what to do next. Its code never",
-        "changes its meaning; `--json` carries it as `error.code`. Retriable means that the same call may work later.",
+        "Every error says what happened, why, and what to do next. Without a line `state`, nothing was changed.",
+        "With `--json` it always has a `state`, and its code is `error.code`. A code never changes its meaning.",
+        "Retriable means that the same call may work later.",
         "The examples are real messages, provoked by `tests/golden/causes*.py` and written by",
         "`LEFTFOLD_GOLDEN=write pytest tests/golden`.",
         "",
