@@ -124,6 +124,10 @@ def unknown_topic(tmp: Path) -> None:
     project(tmp).catalog.topic("clics")
 
 
+def unlike_topic(tmp: Path) -> None:
+    project(tmp).catalog.topic("orders")
+
+
 def unknown_view(tmp: Path) -> None:
     project(tmp).catalog.view("user_activty")
 
@@ -450,7 +454,7 @@ CAUSES: dict[str, Cause] = {
     "duplicate-topic": declares('again = lf.Topic("clicks", Click, key=Click.user_id, time=Click.at)'),
     "duplicate-view": declares(VIEW + "\n\n" + VIEW.replace("UserActivity(", "userActivity(")),
     "unknown-topic": unknown_topic,
-    "unknown-topic/far": lambda tmp: project(tmp).catalog.topic("orders"),
+    "unknown-topic/far": unlike_topic,
     "unknown-view": unknown_view,
     "directory-not-empty": directory_not_empty,
     "project-name": project_name,

@@ -116,6 +116,7 @@ DO = (
     "call",
     "cast",
     "cd",
+    "change",
     "check",
     "choose",
     "combine",

@@ -89,8 +89,8 @@ class Features(Row):
         if at.tzinfo is None:
             raise DeclarationError(
                 "naive-datetime",
-                f"{definition.view} is asked for a moment that has no time zone",
-                why="without a zone it is a different moment on every machine",
+                f"{definition.view} is asked for a time that has no time zone",
+                why="without a zone it is a different time on every machine",
                 fix="use datetime(..., tzinfo=timezone.utc)",
                 source=caller(),
             )
@@ -227,7 +227,7 @@ class _Compiled:
             if self._kinds[known] is None:
                 raise DeclarationError(
                     "formula-kinds",
-                    f"{known} stands in the formula of {name}, and is no number",
+                    f"{known} is in the formula of {name}, and is no number",
                     why="a derived feature is arithmetic of features and numbers",
                     fix="use a count, a sum, a mean, or another feature that is a number",
                     source=source,
@@ -236,7 +236,7 @@ class _Compiled:
         if hasattr(side, "owner"):
             raise DeclarationError(
                 "feature-of-other-view",
-                f"{side.name} stands in the formula of {name}, and belongs to {side.owner.__name__}",
+                f"{side.name} is in the formula of {name}, and belongs to {side.owner.__name__}",
                 why="a derived feature is computed from one entity's row of one view",
                 fix="declare it here too, or combine them where both are read, in a Vector",
                 source=source,

@@ -128,7 +128,7 @@ def not_labels(raw: Any) -> DeclarationError:
 def naive(name: str) -> DeclarationError:
     return DeclarationError(
         "naive-datetime",
-        f"the column {name} of the labels has moments without a time zone",
-        why="without a zone it is a different moment on every machine",
+        f"the column {name} of the labels has times without a time zone",
+        why="without a zone it is a different time on every machine",
         fix=f"give it one, for example labels[{name!r}].dt.tz_localize('UTC')",
     )

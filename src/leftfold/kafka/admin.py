@@ -227,7 +227,7 @@ class Admin:
             raise LogError(
                 "another-topic",
                 f"topic {name} is not the one that was to be deleted",
-                why=f"it was deleted and made again since: its id is {current_id}, not {topic_id}",
+                why=f"it was deleted and recreated since: its id is {current_id}, not {topic_id}",
                 fix="leftfold plan shows what is there now",
             )
         self.each(self.client.delete_topics([name], operation_timeout=TIMEOUT_S))

@@ -151,7 +151,7 @@ def _check_deletion(name: str, catalog: Catalog, profile: Profile, actual: Obser
     if actual is None:
         what, why, fix = "does not exist", "there is nothing to delete", "leave it out"
     elif name in ours:
-        what, why, fix = "is declared", "apply would make it again", "take its declaration out first"
+        what, why, fix = "is declared", "apply would create it again", "take its declaration out first"
     elif name in companion_names:
         what, why = "belongs to what is declared", "Leftfold keeps its own records there"
         fix = "take the declaration that it belongs to out first"

@@ -135,7 +135,7 @@ class Rebuild:
                 "rebuild-unchanged",
                 f"readers of {self.view.name} follow {builds.followed}, which has this definition already",
                 why="a build is a definition and what it was made of; the same again would share its checkpoint",
-                fix=f"declare it otherwise first; leftfold run --fresh {self.view.name} reads the log again as it is",
+                fix=f"change its definition first; leftfold run --fresh {self.view.name} reads the log again as it is",
             )
         prior = builds.previous
         if prior is not None and prior.until > clock.now_us() and BuildId.parse(prior.build).fingerprint == fingerprint:

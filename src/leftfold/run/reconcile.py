@@ -152,7 +152,7 @@ def history(
     if lacking:
         raise RunError(
             "repair-needs-history",
-            f"{view} cannot be computed anew: {', '.join(lacking)} no longer hold all that it needs",
+            f"{view} cannot be computed again: {', '.join(lacking)} no longer hold all that it needs",
             why="the log's oldest records were deleted, and its rows reach "
             + ("all of it" if since is None else f"{text(newest_event - since)} back"),
             state="the store is as it was found; nothing was committed",

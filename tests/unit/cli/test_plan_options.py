@@ -55,7 +55,8 @@ def test_all_needs() -> None:
         *("--largest", "clicks=5m", "--freshness", "user_activity=50ms"),
     ).needs
     assert needs.no_replay == {"clicks", "items"}
-    assert (needs.queues, needs.answers) == ({"items"}, {"clicks"})
+    assert needs.queues == {"items"}
+    assert needs.answers == {"clicks"}
     assert (needs.largest, needs.freshness) == ({"clicks": 5e6}, {"user_activity": 0.05})
 
 
