@@ -14,6 +14,7 @@ from pathlib import Path
 import leftfold
 from leftfold.cli import explained
 from leftfold.cli.explained import ErrorText, Example
+from leftfold.errors import is_change
 
 OVERVIEW = "reference/errors.md"
 
@@ -81,10 +82,8 @@ def _entry(error: ErrorText) -> str:
 
 
 def _message(example: Example) -> str:
-    return (
-        f"\n**{_text(example.what)}**\n\nWhy\n:   {_text(example.why)}\n\nState\n:   {_text(example.state)}\n\n"
-        f"Fix\n:   {_text(example.fix)}\n"
-    )
+    state = f"\n\nState\n:   {_text(example.state)}" if is_change(example.state) else ""
+    return f"\n**{_text(example.what)}**\n\nWhy\n:   {_text(example.why)}{state}\n\nFix\n:   {_text(example.fix)}\n"
 
 
 def _class_link(kind: Kind, page: str) -> str:

@@ -1160,8 +1160,8 @@ def _moment(at: datetime | None) -> int | None:
     if at.tzinfo is None:
         raise DeclarationError(
             "naive-datetime",
-            "a read is asked for a moment that has no time zone",
-            why="without a zone it is a different moment on every machine",
+            "a read is asked for a time that has no time zone",
+            why="without a zone it is a different time on every machine",
             fix="use datetime(..., tzinfo=timezone.utc)",
         )
     return to_micros(at)

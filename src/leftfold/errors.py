@@ -6,8 +6,9 @@ It is raised where the problem is found. Codes are stable. A test checks them ag
 
 from __future__ import annotations
 
+import difflib
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -50,6 +51,42 @@ def behind(error: BaseException | None, kind: type[K]) -> K | None:
 
 
 NOTHING_CHANGED = "nothing was changed"
+# A fix has parts, separated by "; ". One that is only for engines outside of the local cluster begins with ELSEWHERE,
+# one that is only for the local cluster with one of its verbs.
+ELSEWHERE = "if it runs elsewhere: "
+_LOCAL = ("leftfold up", "leftfold down", "leftfold logs", "leftfold reset")
+
+
+def start_or_check(settings: str) -> str:
+    """Return the fix for an engine that does not answer. The command line keeps what fits the profile at hand."""
+    return f"leftfold status shows what runs; leftfold up starts the local cluster; {ELSEWHERE}check {settings}"
+
+
+def fitting(fix: str, profile: str, *, elsewhere: bool) -> str:
+    """Return a fix for one profile: it names that profile's settings, and only engines that the profile has."""
+    parts = fix.split("; ")
+    kept = [part for part in parts if not part.startswith(_LOCAL if elsewhere else ELSEWHERE)] or parts
+    return "; ".join(part.removeprefix(ELSEWHERE) for part in kept).replace(
+        " of the profile", f" in [profile.{profile}]"
+    )
+
+
+def nearest(name: str, known: Collection[str]) -> str | None:
+    """Return the known name that a misspelt name most likely stands for."""
+    return next(iter(difflib.get_close_matches(name, known, n=1)), None)
+
+
+def name_known(name: str, known: Collection[str], otherwise: str) -> str:
+    """Return the fix for an unknown name: the nearest known one, or else all of them, or what to do `otherwise`."""
+    if (near := nearest(name, known)) is not None:
+        return f"write {near}"
+    one_of = "one of " if len(known) > 1 else ""
+    return f"name {one_of}{', '.join(known)}; {otherwise}" if known else otherwise.removeprefix("or ")
+
+
+def is_change(state: str) -> bool:
+    """Return whether a state is worth a line for a user: something was changed, or may have been."""
+    return state != NOTHING_CHANGED
 
 
 class LeftfoldError(Exception):
@@ -88,7 +125,8 @@ class LeftfoldError(Exception):
 
     def __str__(self) -> str:
         at = f"   ({self.source})" if self.source else ""
-        return f"error[{self.code}]: {self.what}{at}\n  why:   {self.why}\n  state: {self.state}\n  fix:   {self.fix}"
+        state = f"\n  state: {self.state}" if is_change(self.state) else ""
+        return f"error[{self.code}]: {self.what}{at}\n  why:   {self.why}{state}\n  fix:   {self.fix}"
 
     def as_json(self) -> dict[str, Any]:
         return {

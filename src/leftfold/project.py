@@ -10,7 +10,7 @@ from typing import Any
 from dotenv import dotenv_values
 from pydantic import BaseModel, ValidationError
 
-from leftfold.errors import ProjectError
+from leftfold.errors import ProjectError, name_known, nearest
 from leftfold.settings import Kafka, OnlineStore, Profile, Registry, Spark, resolve_environment
 
 FILE = "leftfold.toml"
@@ -86,6 +86,10 @@ def environment_of(root: Path) -> dict[str, str]:
     return {**{k: v or "" for k, v in dotenv_values(root / ".env").items()}, **os.environ}
 
 
+# The engines of a profile. It has all three of its own, or uses those of the local cluster.
+_ENGINES = ("kafka", "registry", "online")
+
+
 def read_profile(root: Path, document: dict[str, Any], asked: str | None, *, secrets: bool) -> Profile:
     """Read the requested profile, else the one that LEFTFOLD_PROFILE names, else `local`.
 
@@ -94,12 +98,12 @@ def read_profile(root: Path, document: dict[str, Any], asked: str | None, *, sec
     environment = environment_of(root)
     name = asked or environment.get("LEFTFOLD_PROFILE") or "local"
     profiles = document.get("profile", {})
-    if name != "local" and name not in profiles:
+    if name not in (known := sorted({"local", *profiles})):
         raise ProjectError(
             "unknown-profile",
             f"{FILE} has no [profile.{name}]",
-            why=f"it has {', '.join(sorted({'local', *profiles}))}",
-            fix=f"choose one of these, or add [profile.{name}]",
+            why=f"it has {', '.join(known)}",
+            fix=name_known(name, known, f"or add [profile.{name}] to {FILE}"),
         )
     missing: list[str] = []
     settings = resolve_environment(profiles.get(name, {}), environment, missing)
@@ -117,32 +121,42 @@ def read_profile(root: Path, document: dict[str, Any], asked: str | None, *, sec
         profile = Profile.model_validate({**settings, "name": name} if isinstance(settings, dict) else settings)
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
-        raise _bad_profile(name, ".".join(str(part) for part in first["loc"]), first["msg"].lower()) from error
+        where, unknown = ".".join(str(part) for part in first["loc"]), first["type"] == "extra_forbidden"
+        raise _bad_profile(name, where, None if unknown else first["msg"][0].lower() + first["msg"][1:]) from error
     if "name" in settings:
-        raise _bad_profile(name, "name", "extra inputs are not permitted")
-    named = [part for part in ("kafka", "registry", "online") if getattr(profile, part) is not None]
+        raise _bad_profile(name, "name", None)
+    named = [part for part in _ENGINES if getattr(profile, part) is not None]
     if named and len(named) < 3:
+        lacking = " and ".join(part for part in _ENGINES if part not in named)
         raise ProjectError(
             "half-profile",
-            f"{FILE}: [profile.{name}] names {' and '.join(named)}, but not all of kafka, registry and online",
-            why="records, schemas and features of one profile belong together",
-            fix="name all three, or none of them for the local cluster",
+            f"{FILE}: [profile.{name}] has {' and '.join(named)}, and lacks {lacking}",
+            why="the records, schemas and features of a profile belong together: the local cluster has none of its "
+            "schemas and features",
+            fix=f"add {lacking} to [profile.{name}], or remove {' and '.join(named)} to use the local cluster",
         )
     return profile
 
 
-def _bad_profile(name: str, where: str, message: str) -> ProjectError:
+def _bad_profile(name: str, where: str, message: str | None) -> ProjectError:
+    """The error for a setting with a wrong value, or, without a message, for one that does not exist."""
+    table, dot, setting = where.rpartition(".")
+    if message is not None:
+        what, fix = message, f"correct the value of {where}" if where else f"write [profile.{name}] as a table"
+    else:
+        names, of = _settings(table), f" of {table}" if table else ""
+        near = nearest(setting, names)
+        what = "there is no such setting"
+        fix = f"write {table}{dot}{near}" if near else f"remove {where}; the settings{of} are {', '.join(names)}"
     return ProjectError(
         "bad-profile",
-        f"{FILE}: [profile.{name}] {where or 'as a whole'}: {message}",
-        why="a setting that is unknown or of the wrong type would be ignored or guessed",
-        fix=f"correct {where or 'it'}; the settings {_beside(where)}",
+        f"{FILE}: [profile.{name}] {where or 'as a whole'}: {what}",
+        why="Leftfold would have to ignore or to guess a setting that is unknown or has a wrong value",
+        fix=fix,
     )
 
 
-def _beside(where: str) -> str:
-    """Text that lists the settings allowed in the TOML table that `where` is in."""
-    table = where.partition(".")[0] if "." in where else ""
+def _settings(table: str) -> list[str]:
+    """The names of the settings in a table of a profile; those of the profile itself if the text is empty."""
     tables: dict[str, type[BaseModel]] = {"kafka": Kafka, "registry": Registry, "online": OnlineStore, "spark": Spark}
-    names = [name for name in tables.get(table, Profile).model_fields if name != "name"]
-    return f"{'of ' + table if table else 'there'} are {', '.join(names)}"
+    return [name for name in tables.get(table, Profile).model_fields if name != "name"]

@@ -124,6 +124,10 @@ def unknown_topic(tmp: Path) -> None:
     project(tmp).catalog.topic("clics")
 
 
+def unlike_topic(tmp: Path) -> None:
+    project(tmp).catalog.topic("orders")
+
+
 def unknown_view(tmp: Path) -> None:
     project(tmp).catalog.view("user_activty")
 
@@ -252,10 +256,13 @@ def registry_unreachable(tmp: Path) -> None:
     SchemaRegistry(Registry(url=f"http://{DEAD}")).versions("clicks-value")
 
 
-def registry_refused(tmp: Path) -> None:
-    registry = SchemaRegistry(Registry(url=f"http://{DEAD}"))
-    registry._client = stand_in(get_versions=_raiser(SchemaRegistryError(401, 40101, "Unauthorized")))
-    registry.versions("clicks-value")
+def registry_answers(status: int, says: str) -> Cause:
+    def cause(_: Path) -> None:
+        registry = SchemaRegistry(Registry(url=f"http://{DEAD}"))
+        registry._client = stand_in(get_versions=_raiser(SchemaRegistryError(status, 100 * status, says)))
+        registry.versions("clicks-value")
+
+    return cause
 
 
 def _answered(error: KafkaError) -> None:
@@ -300,11 +307,14 @@ def registry_tls(tmp: Path) -> None:
     registry.versions("clicks-value")
 
 
-def kafka_refused(tmp: Path) -> None:
-    refused = KafkaException(KafkaError(KafkaError.POLICY_VIOLATION, "Topic names must start with a team"))
-    client = Admin(Kafka(bootstrap=DEAD))
-    client.client = stand_in(create_topics=lambda *_, **__: {"clicks": stand_in(result=_raiser(refused))})
-    client.create("clicks", partitions=6, replication=3, configs={})
+def kafka_refused(code: int, says: str) -> Cause:
+    def cause(_: Path) -> None:
+        refused = KafkaException(KafkaError(code, says))
+        client = Admin(Kafka(bootstrap=DEAD))
+        client.client = stand_in(create_topics=lambda *_, **__: {"clicks": stand_in(result=_raiser(refused))})
+        client.create("clicks", partitions=6, replication=3, configs={})
+
+    return cause
 
 
 def _raiser(error: Exception) -> Any:
@@ -436,12 +446,15 @@ CAUSES: dict[str, Cause] = {
     "unknown-profile": toml(PROJECT, profile="prod"),
     "environment-missing": profile('namespace = "env:LEFTFOLD_GOLDEN_NOT_SET"'),
     "bad-profile": profile('kafka = { bootstrap = "b:9092", securty = "SSL" }'),
+    "bad-profile/far": profile('online = { url = "redis://r:6379", shards = 3 }'),
+    "bad-profile/value": profile('kafka = { bootstrap = "b:9092", security = "TLS" }'),
     "half-profile": profile('kafka = { bootstrap = "b:9092" }'),
     "no-declarations": no_declarations,
     "declarations-failed": declares("1 / 0"),
     "duplicate-topic": declares('again = lf.Topic("clicks", Click, key=Click.user_id, time=Click.at)'),
     "duplicate-view": declares(VIEW + "\n\n" + VIEW.replace("UserActivity(", "userActivity(")),
     "unknown-topic": unknown_topic,
+    "unknown-topic/far": unlike_topic,
     "unknown-view": unknown_view,
     "directory-not-empty": directory_not_empty,
     "project-name": project_name,
@@ -472,8 +485,11 @@ CAUSES: dict[str, Cause] = {
     "kafka-tls/expected": kafka_tls_expected,
     "registry-tls": registry_tls,
     "registry-unreachable": registry_unreachable,
-    "registry-refused": registry_refused,
-    "kafka-refused": kafka_refused,
+    "registry-refused": registry_answers(500, "Error in the backend data store"),
+    "registry-denied": registry_answers(401, "Unauthorized"),
+    "registry-denied/right": registry_answers(403, "User is denied operation Read on Subject: clicks-value"),
+    "kafka-refused": kafka_refused(KafkaError.POLICY_VIOLATION, "Topic names must start with a team"),
+    "kafka-refused/unknown": kafka_refused(KafkaError.UNKNOWN, "The server experienced an unexpected error"),
     "schema-not-registered": schema_not_registered,
     "wrong-event": wrong_event,
     "record-does-not-fit": record_does_not_fit,

@@ -18,6 +18,7 @@ from tests.golden.causes_views import ITEMS, TABLE
 
 OLD, NEW = "0123456789ab-00000000", "ba9876543210-00000000"
 DAY = 86_400_000_000
+BY_PRODUCER = 'clicks = lf.Topic("more", Click, key=Click.user_id, time=Click.at, log_time="producer")\n\n\n'
 STOPPED = "org.apache.spark.SparkRuntimeException: [USER_RAISED_EXCEPTION] leftfold-history-not-closed SQLSTATE: P0001"
 
 
@@ -81,13 +82,18 @@ def rebuilt(*, role: str) -> Cause:
     return cause
 
 
-def rebuild_from(tmp: Path) -> None:
-    from leftfold.rebuild.rebuild import Rebuild, RebuildOptions
+def rebuilt_from(view: str, *, streams: str) -> Cause:
+    def cause(tmp: Path) -> None:
+        from leftfold.rebuild.cut import uncut
+        from leftfold.rebuild.rebuild import Rebuild, RebuildOptions
 
-    since = to_micros(NOON)
-    options = RebuildOptions("user_activity", since, restart=False, until_caught_up=True, cores=1)
-    deployed = deployment(tmp, topics={"clicks": 6})
-    Rebuild(deployed, standing(), options, log_file=tmp / "spark.log")._refuse_from()
+        options = RebuildOptions(view, to_micros(NOON), restart=False, until_caught_up=True, cores=1)
+        deployed = deployment(tmp, topics={"clicks": 6, "items": 6, "more": 6}, streams=streams)
+        reason = uncut(deployed.catalog.view(view).definition)
+        assert reason is not None
+        Rebuild(deployed, standing(), options, log_file=tmp / "spark.log")._refuse_from(reason)
+
+    return cause
 
 
 def rebuild_failed(_: Path) -> None:
@@ -114,7 +120,7 @@ def compared(*, view: str = "user_activity", streams: str = VIEW, **builds: Any)
     def cause(tmp: Path) -> None:
         from leftfold.rebuild.compare import CompareOptions, Comparing
 
-        deployed = deployment(tmp, topics={"clicks": 6, "items": 6}, streams=streams)
+        deployed = deployment(tmp, topics={"clicks": 6, "items": 6, "more": 6}, streams=streams)
         found = standing(**builds)
         if view == "item":
             found.manifest = lambda *_: _manifest(tmp, streams)
@@ -163,7 +169,9 @@ CAUSES: dict[str, Cause] = {
     "rebuild-unchanged": rebuilt(role="followed"),
     "rebuild-kept": rebuilt(role="kept"),
     "rebuild-failed": rebuild_failed,
-    "rebuild-from": rebuild_from,
+    "rebuild-from": rebuilt_from("item", streams=ITEMS + TABLE + VIEW),
+    "rebuild-from/lifetime": rebuilt_from("user_activity", streams=VIEW.replace('"1h"', "window=None")),
+    "rebuild-from/producer": rebuilt_from("user_activity", streams=BY_PRODUCER + VIEW),
     "checkpoint-not-made": checkpoint_not_made,
     "history-lost": store_lacks("history"),
     "history-not-closed": view_ends(failure=STOPPED),

@@ -212,14 +212,16 @@ def already_running(tmp: Path) -> None:
         running.run(lambda progress: None)
 
 
-def view_ends(*, failure: str | None, swept: int = 0, streams: str = VIEW) -> Cause:
-    """A view whose query has ended, or has lost rows, as its supervisor finds it."""
+def view_ends(*, failure: str | None, swept: int = 0, streams: str = VIEW, careful: bool = False) -> Cause:
+    """A view whose query has ended, or has lost rows, as its supervisor finds it. `careful`: it reads less already."""
 
     def cause(tmp: Path) -> None:
         from leftfold.spark.query import Snapshot
 
         (view,) = supervisor(tmp, topics={"clicks": 6}, streams=streams).views
         view.progress.state = "running"
+        if careful:
+            view.take_care()
         view._query = stand_in(
             active=False,
             failure=lambda: failure,
@@ -232,6 +234,7 @@ def view_ends(*, failure: str | None, swept: int = 0, streams: str = VIEW) -> Ca
     return cause
 
 
+OUT_OF_MEMORY = "Job aborted due to stage failure: java.lang.OutOfMemoryError: Java heap space"
 SPARK_SAID = (
     "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure\n"
     "java.io.IOException: No space left on device\n    at org.apache.spark.Task.run(Task.scala:1)\n"
@@ -288,6 +291,8 @@ CAUSES: dict[str, Cause] = {
     "already-running": already_running,
     "accepted-records-swept": view_ends(failure=None, swept=12),
     "view-failed": view_ends(failure=SPARK_SAID),
+    "view-failed/memory": view_ends(failure=OUT_OF_MEMORY, careful=True),
+    "view-failed/other": view_ends(failure="java.lang.IllegalStateException: the batch cannot be planned"),
     "store-unreachable/batch": view_ends(failure=STORE_AWAY),
     "kafka-unreachable/batch": view_ends(failure=BROKERS_AWAY),
     "state-unreadable": view_ends(failure=STATE_GONE),

@@ -219,7 +219,12 @@ CAUSES: dict[str, Cause] = {
     "definition-changed": again(
         {
             "version": 1,
-            "vector": {"vector": "user_activity", "parts": [], "inputs": [], "order": []},
+            "vector": {
+                "vector": "user_activity",
+                "parts": [["clicks_1h", "user_activity", "clicks_1h", None]],
+                "inputs": [],
+                "order": ["clicks_1h"],
+            },
             "views": {"user_activity": {"fingerprint": "0123456789ab"}},
         }
     ),

@@ -6,6 +6,7 @@ import click
 
 from leftfold.cli.explained import ErrorText, HazardText, explanation, headings
 from leftfold.cli.output import document, json_option, next_step, say
+from leftfold.errors import is_change
 
 
 @click.command()
@@ -44,7 +45,8 @@ def _show_error(error: ErrorText) -> None:
     for number, example in enumerate(error.examples):
         click.echo(f"\n{'for example' if number == 0 else 'or'}: {example.what}")
         click.echo(f"  why:    {example.why}")
-        click.echo(f"  state:  {example.state}")
+        if is_change(example.state):
+            click.echo(f"  state:  {example.state}")
         click.echo(f"  fix:    {example.fix}")
     say("names and numbers in an example are not yours")
 

@@ -1,4 +1,4 @@
-"""Adapts the fix of an error to the profile at hand: its commands name the profile, unless it is the local one.
+"""Adapts the fix of an error to the profile at hand: commands name the profile, and other engines' parts are left out.
 
 An error is raised where the problem is found, and that place knows no profile. The command line does.
 """
@@ -11,13 +11,12 @@ from typing import TypeVar
 import click
 
 from leftfold.cli.output import PROFILE
-from leftfold.errors import LeftfoldError, ProjectError
+from leftfold.errors import LeftfoldError, ProjectError, fitting
 
 # Verbs that take no profile: they are about this machine, or about no cluster. A test compares both with the verbs.
 WITHOUT_PROFILE = frozenset({"init", "up", "down", "logs", "reset", "explain"})
 GROUPS = frozenset({"archive", "dead", "position", "rejects", "render"})
-# Verbs of the local cluster. They are no fix for engines elsewhere.
-_LOCAL = ("leftfold up", "leftfold down", "leftfold logs", "leftfold reset")
+LOCAL = "local"
 _COMMAND = re.compile(rf"\bleftfold ((?:{'|'.join(sorted(GROUPS))}) [a-z]+|[a-z-]+)(?= |$|[,;:.)])(?! --profile)")
 
 E = TypeVar("E", bound=LeftfoldError)
@@ -33,11 +32,9 @@ def for_profile(error: E) -> E:
 
 
 def fix_for(fix: str, profile: str, *, elsewhere: bool) -> str:
-    """Return a fix whose commands name the profile. With `elsewhere` it does not speak of the local cluster."""
-    if elsewhere:
-        parts = fix.split("; ")
-        fix = "; ".join([part for part in parts if not part.startswith(_LOCAL)] or parts)
-    return _COMMAND.sub(lambda found: _named(found, profile), fix)
+    """Return a fix that speaks of the engines of the profile only. Unless it is the local one, commands name it."""
+    fix = fitting(fix, profile, elsewhere=elsewhere)
+    return fix if profile == LOCAL else _COMMAND.sub(lambda found: _named(found, profile), fix)
 
 
 def _named(found: re.Match[str], profile: str) -> str:
@@ -49,15 +46,16 @@ def _named(found: re.Match[str], profile: str) -> str:
 
 
 def _at_hand(asked: str | None) -> tuple[str, bool] | None:
-    """Return the profile's name, and whether its engines are elsewhere; None for the local one, or if none is known."""
+    """Return the profile's name, and whether its engines are elsewhere; None if it is not known."""
     from leftfold.project import environment_of, find_root, read_document
 
     try:
         root = find_root()
         profiles = read_document(root).get("profile", {})
-        name = asked or environment_of(root).get("LEFTFOLD_PROFILE") or "local"
+        name = asked or environment_of(root).get("LEFTFOLD_PROFILE") or LOCAL
     except ProjectError:  # this is what the error says
         return None
-    if name == "local" or name not in profiles:
+    if name != LOCAL and name not in profiles:
         return None
-    return name, isinstance(profiles[name], dict) and "kafka" in profiles[name]
+    settings = profiles.get(name)
+    return name, isinstance(settings, dict) and "kafka" in settings

@@ -1,8 +1,9 @@
-"""Options of a plan: the expected load, and outages. Each value is `NAME=NUMBER`, a number or a duration."""
+"""Options of a plan: the expected load, outages, and what users need of a topic or a view."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -33,10 +34,11 @@ class Amount(click.ParamType[tuple[str, float]]):
         return name, amount
 
 
-class HandlerTime(click.ParamType[tuple[str, float]]):
-    """A declared consumer and the time that its handler takes for one record, as in notify=5ms. It gives seconds."""
+class NamedTime(click.ParamType[tuple[str, float]]):
+    """A declared name and a duration, as in notify=5ms. It gives seconds."""
 
-    name = "CONSUMER=DURATION"
+    def __init__(self, name: str) -> None:
+        self.name = name
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float]:
         name, duration = Pair(self.name).convert(value, param, ctx)
@@ -49,7 +51,8 @@ downtime_option = click.option("--downtime", type=TimeSpan(), help="Longest outa
 def load_options(verb: Callable[..., None]) -> Callable[..., None]:
     """Add the load options to a verb.
 
-    They are `rates`, `sizes`, `entities`, `handlers`, `consumer_rate`, `catch_up` and `downtime`.
+    They are `rates`, `sizes`, `entities`, `handlers`, `consumer_rate`, `catch_up` and `downtime`. Options that state a
+    need are `no_replay`, `queues`, `answers`, `largest` and `freshness`.
     """
     for option in reversed(
         (
@@ -78,7 +81,7 @@ def load_options(verb: Callable[..., None]) -> Callable[..., None]:
             click.option(
                 "--handler",
                 "handlers",
-                type=HandlerTime(),
+                type=NamedTime("CONSUMER=DURATION"),
                 multiple=True,
                 help="Time that a consumer's handler takes for a record, as in notify=5ms.",
             ),
@@ -88,10 +91,34 @@ def load_options(verb: Callable[..., None]) -> Callable[..., None]:
                 metavar="NUMBER",
                 help="Records per second of one process of a consumer. [default: 50000]",
             ),
-            click.option(
-                "--catch-up", type=TimeSpan(), help="Time in which to catch up after an outage of 1h. [default: 1h]"
-            ),
+            click.option("--catch-up", type=TimeSpan(), help="Time to catch up after an outage of 1h. [default: 1h]"),
             downtime_option,
+            click.option(
+                "--no-replay",
+                multiple=True,
+                metavar="TOPIC",
+                help="Topic whose records nobody reads a second time.",
+            ),
+            click.option(
+                "--queue",
+                "queues",
+                multiple=True,
+                metavar="TOPIC",
+                help="Topic of tasks, each acknowledged, ranked or delayed alone.",
+            ),
+            click.option(
+                "--answers",
+                multiple=True,
+                metavar="TOPIC",
+                help="Topic whose sender waits for an answer to each record.",
+            ),
+            click.option("--largest", type=Amount(), multiple=True, help="Size in bytes of a topic's largest record."),
+            click.option(
+                "--freshness",
+                type=NamedTime("VIEW=DURATION"),
+                multiple=True,
+                help="Longest time until a record is in a view's features.",
+            ),
         )
     ):
         verb = option(verb)
@@ -108,13 +135,22 @@ def asked(
     consumer_rate: float | None = None,
     catch_up: int | None = None,
     downtime: int | None = None,
+    no_replay: Iterable[str] = (),
+    queues: Iterable[str] = (),
+    answers: Iterable[str] = (),
+    largest: Iterable[tuple[str, float]] = (),
+    freshness: Iterable[tuple[str, float]] = (),
 ) -> PlanOptions:
     from leftfold.plan.diff import PlanOptions
 
-    _known("--rate", rates, app.catalog.topics)
-    _known("--bytes", sizes, app.catalog.topics)
-    _known("--entities", entities, [*app.catalog.topics, *app.catalog.views])
-    _known("--handler", handlers, app.catalog.consumers)
+    topics, views, consumers = app.catalog.topics, app.catalog.views, app.catalog.consumers
+    for option, pairs in (("--rate", rates), ("--bytes", sizes), ("--largest", largest)):
+        _known(option, dict(pairs), topics)
+    for option, names in (("--no-replay", no_replay), ("--queue", queues), ("--answers", answers)):
+        _known(option, names, topics)
+    _known("--entities", dict(entities), [*topics, *views])
+    _known("--handler", dict(handlers), consumers)
+    _known("--freshness", dict(freshness), views)
     usual = PlanOptions()
     return PlanOptions(
         downtime=usual.downtime if downtime is None else downtime,
@@ -124,12 +160,20 @@ def asked(
         handlers=dict(handlers),
         consumer_rate=consumer_rate or usual.consumer_rate,
         catch_up_s=usual.catch_up_s if catch_up is None else catch_up / 1_000_000,
+        needs=replace(
+            usual.needs,
+            no_replay=frozenset(no_replay),
+            queues=frozenset(queues),
+            answers=frozenset(answers),
+            largest=dict(largest),
+            freshness=dict(freshness),
+        ),
         constants=app.constants,
     )
 
 
-def _known(option: str, amounts: Iterable[tuple[str, float]], names: Collection[str]) -> None:
-    for name, _ in amounts:
-        if name not in names:
-            declared = f"there are {', '.join(names)}" if names else "nothing of the kind is"
-            raise click.UsageError(f"{option} {name}=…: it is not declared; {declared}")
+def _known(option: str, names: Iterable[str], declared: Collection[str]) -> None:
+    for name in names:
+        if name not in declared:
+            those = f"there are {', '.join(declared)}" if declared else "nothing of the kind is"
+            raise click.UsageError(f"{option} {name}: it is not declared; {those}")

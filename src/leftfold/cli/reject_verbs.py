@@ -162,8 +162,8 @@ def _corrections(topic: str, file: IO[bytes]) -> dict[RecordPosition, str]:
         if position is None or not isinstance(event, dict) or set(correction) != {"position", "event"}:
             raise DeclarationError(
                 "bad-correction",
-                f"line {number} is no correction of a record of {topic}",
-                why="each line is a position in the log and the event that is to stand there",
+                f"line {number} does not correct a record of {topic}",
+                why="each line has a position in the log and the event that replaces the record there",
                 fix='write {"position": "0/17", "event": {…}} in each line',
             )
         corrections[position] = json.dumps(event)

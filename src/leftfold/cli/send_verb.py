@@ -248,7 +248,7 @@ def _send(
             details={"lines": lines.as_json(), "bad": [bad.number]},
         ) from bad
     except DeliveryError as error:
-        raise _undelivered(error, lines, source, producer.look) from error
+        raise _undelivered(error, lines, source, producer) from error
     except KeyboardInterrupt as cut:
         producer.give_up()  # the interrupt may have come in the exit of the block, before that gave up
         lines.cut_off()
@@ -262,20 +262,21 @@ def _send(
         ) from cut
 
 
-def _undelivered(error: DeliveryError, lines: Lines, source: _Input | _MadeUp, look: str) -> DeliveryError:
+def _undelivered(error: DeliveryError, lines: Lines, source: _Input | _MadeUp, producer: Producer) -> DeliveryError:
     """The producer's error, in terms of lines. If a bad line ended the sending, the user must correct two things."""
     denied = error.code == "kafka-denied"
-    what, first = error.what, "add the ACL that is missing" if denied else "correct the cause"
+    what, steps = error.what, [] if producer.remedy is None else [producer.remedy]
     bad = error.__cause__ if isinstance(error.__cause__, BadLineError) else None
     if bad is not None:
         lines.at = bad.number
-        what, first = f"{what}; {bad.what}", f"{first} and line {bad.number}"
+        what = f"{what}; {bad.what}"
+        steps.append(f"correct line {bad.number}")
     return DeliveryError(
         "delivery-unknown" if lines.unknown else "kafka-denied" if denied else "not-delivered",
         what,
         why=error.why,
         state=_state(lines, source),
-        fix=_fix(lines, source, look, f"{first}, then send what is not in the log"),
+        fix=_fix(lines, source, producer.look, "; ".join([*steps, "send what is not in the log"])),
         details={**error.details, "lines": lines.as_json(), "bad": [] if bad is None else [bad.number]},
     )
 

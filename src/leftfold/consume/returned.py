@@ -37,7 +37,7 @@ class Returned:
             raise RunError(
                 "handler-returns",
                 f"{self._consumer.name} returned {type(event).__name__}",
-                why=f"what it returns is written to {self._topic.name}, which holds {self._topic.event.__name__}",
+                why=f"Leftfold writes what it returns to {self._topic.name}, which holds {self._topic.event.__name__}",
                 state="nothing is committed past this record",
                 fix=f"return {self._topic.event.__name__}, several of them, or nothing",
                 source=self._consumer.source,

@@ -247,7 +247,7 @@ class SqlRows:
             "has claimed its position",
             why="its row in leftfold_positions has another owner, or is gone",
             state="nothing of these records is booked by this process",
-            fix="start it again: it claims the row, and goes on from the position there",
+            fix="start it again: it claims the row, and continues from the position there",
             source=self._consumer.source,
             retriable=True,
         )

@@ -154,7 +154,7 @@ class Starts:
                     if self._rows is None
                     else "its database has no such row: it is another database, or is older than that"
                 ),
-                fix=f"choose where it goes on: leftfold position set {self._consumer.name} --start TIME",
+                fix=f"choose where it continues: leftfold position set {self._consumer.name} --start TIME",
                 source=self._consumer.source,
             )
         for key, note in notes.items():
@@ -165,7 +165,7 @@ class Starts:
         return LogError(
             "topic-recreated",
             f"{part.topic} is not the topic that {self._consumer.name} has read",
-            why=f"it was deleted and made again: its id was {before}, and is {now}",
+            why=f"it was deleted and recreated: its id was {before}, and is {now}",
             fix=f"choose where it begins: leftfold position set {self._consumer.name} --start beginning",
             source=self._consumer.source,
         )
@@ -187,7 +187,7 @@ class Starts:
             "position-beyond-log",
             f"{part.topic}/{part.partition} ends before the position of {self._consumer.name}",
             why=f"its position is {offset:,}, and the log ends at {end:,}: the log has lost acknowledged records",
-            fix=f"leftfold position set {self._consumer.name} --start now goes on with what comes",
+            fix=f"leftfold position set {self._consumer.name} --start now continues with new records",
             source=self._consumer.source,
         )
 

@@ -170,7 +170,7 @@ def _formula(op: str, left: Any, right: Any) -> Feature[Any]:
         if not is_number(side) and not isinstance(side, Feature):
             raise DeclarationError(
                 "formula-kinds",
-                f"{side!r} stands in the formula of a feature",
+                f"{side!r} is in the formula of a feature",
                 why="a derived feature is arithmetic of features and numbers",
                 fix="use features of the same view, ints of 64 bits and finite floats",
                 source=caller(),
@@ -395,7 +395,7 @@ def _asked(
         if step is not None:
             raise DeclarationError(
                 "step-without-window",
-                "step= stands beside window=None",
+                "step= is set together with window=None",
                 why="a feature of everything that ever happened has no window that moves",
                 fix="leave step= out",
                 source=source,
@@ -411,8 +411,8 @@ def _asked(
         if ttl is not None:
             raise DeclarationError(
                 "ttl-with-window",
-                "ttl= stands beside a window",
-                why="a window forgets by itself; ttl= is for window=None, where nothing else does",
+                "ttl= is set together with a window",
+                why="a window drops old events by itself; ttl= does so for window=None",
                 fix="leave ttl= out, or write window=None",
                 source=source,
             )
@@ -432,9 +432,9 @@ def _check_sizes(aggregate: AskedAggregate, scale: int, size: int, source: Sourc
     if aggregate == "last_n" and not 1 <= size <= LARGEST_N:
         raise DeclarationError(
             "last-n",
-            f"n={size} is not between 1 and {LARGEST_N}",
+            f"n={size} is not between 1 and {LARGEST_N:,}",
             why="every tile of every entity keeps up to n values",
-            fix="choose such a number",
+            fix=f"choose a number from 1 to {LARGEST_N:,}",
             source=source,
         )
     if aggregate == "distinct" and not SMALLEST_SKETCH <= size <= LARGEST_SKETCH:

@@ -18,7 +18,7 @@ from leftfold.declare.sinks import RESERVED_TABLES, Lake, Online, Sink
 from leftfold.declare.table import Table
 from leftfold.declare.topic import Topic
 from leftfold.declare.vector import Vector
-from leftfold.errors import DeclarationError, SourceLine
+from leftfold.errors import DeclarationError, SourceLine, name_known
 from leftfold.fold.definition import Definition, Key
 from leftfold.fold.latest import Latest
 
@@ -217,7 +217,7 @@ def _group_taken(consumer: Consumer[..., Any], view: DeclaredView) -> Declaratio
         "group-taken",
         f"consumer {consumer.name} has the name of a view",
         why=f"the view at {view.source} shows its position as the group of that name",
-        fix="rename one of them",
+        fix="rename the consumer or the view",
         source=consumer.source,
     )
 
@@ -228,7 +228,7 @@ def _unknown(kind: str, name: str, known: list[str]) -> DeclarationError:
         f"unknown-{kind}",
         f"this project declares no {kind} {name!r}",
         why=f"it declares {some}" if known else f"it declares no {kind} at all",
-        fix=f"name one of these, or declare {name} in a file that leftfold.toml lists",
+        fix=name_known(name, known, f"or declare {kind} {name} in a file that leftfold.toml lists"),
     )
 
 

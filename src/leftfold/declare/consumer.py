@@ -340,7 +340,7 @@ def one_of(name: str, option: str, value: Any, known: tuple[Any, ...], source: S
         "consumer-option",
         f"{name} has {option}={value!r}",
         why=f"{option}= is one of {', '.join(known)}",
-        fix=f"choose one of these, {known[0]} for example",
+        fix=f"choose one of {', '.join(known)}",
         source=source,
     )
 

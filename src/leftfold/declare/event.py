@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 import types
@@ -21,7 +20,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from leftfold.declare.rows import html_table
-from leftfold.errors import DeclarationError, SourceLine, caller
+from leftfold.errors import DeclarationError, SourceLine, caller, nearest
 from leftfold.fold.expressions import Compare, Expression, FieldRef, Length, from_micros, to_micros
 from leftfold.fold.values import Kind
 
@@ -200,12 +199,12 @@ def reference(event: type[Event], field: Any, *, option: str, source: SourceLine
 
 def unknown_field(event: type[Event], name: str, source: SourceLine) -> UnknownFieldError:
     names = list(event.__leftfold_fields__)
-    close = difflib.get_close_matches(name, names, n=1)
+    near = nearest(name, names)
     return UnknownFieldError(
         "unknown-field",
         f"{event.__name__} has no field {name!r}",
         why=f"its fields are {', '.join(names)}",
-        fix=f"write {event.__name__}.{close[0]}" if close else f"declare {name} in {event.__name__}",
+        fix=f"write {event.__name__}.{near}" if near else f"declare {name} in {event.__name__}",
         source=source,
     )
 
@@ -235,9 +234,9 @@ def _field(event: type[Event], name: str, info: FieldInfo, source: SourceLine) -
         raise DeclarationError(
             "field-type",
             f"{event.__name__}.{name} has type {getattr(annotation, '__name__', annotation)}",
-            why="a field is str, int, float, bool, datetime or bytes, a list of one of these, or one of these | None: "
-            "types that mean the same in Python, Avro and Spark",
-            fix="use one of these types, or flatten the value into several fields",
+            why="a field has a type that means the same in Python, Avro and Spark",
+            fix="use str, int, float, bool, datetime, bytes, a list of one of them, or one of them | None; or flatten "
+            "the value into several fields",
             source=source,
         )
     if info.default_factory is not None:
@@ -295,7 +294,8 @@ def _rule(event: type[Event], ref: FieldRef, repeated: bool, constraint: Any, so
             return Length(">=", ref, constraint.min_length)
         if isinstance(constraint, annotated_types.MaxLen):
             return Length("<=", ref, constraint.max_length)
-    raise _not_portable(event, f"{ref.name} has the rule {constraint!r}", source)
+    rule = re.sub(r"^\w+\((.*)\)$", r"\1", repr(constraint))  # pydantic's own class is no help to a reader
+    raise _not_portable(f"{event.__name__}.{ref.name} has the rule {rule}", source)
 
 
 def _refuse_validators(event: type[Event], source: SourceLine) -> None:
@@ -303,15 +303,15 @@ def _refuse_validators(event: type[Event], source: SourceLine) -> None:
     own = {**decorators.field_validators, **decorators.validators, **decorators.root_validators}
     names = [*own, *(n for n in decorators.model_validators if n != "_aware")]
     if names:
-        raise _not_portable(event, f"has the validator {names[0]}", source)
+        raise _not_portable(f"{event.__name__} has the validator {names[0]}", source)
 
 
-def _not_portable(event: type[Event], violation: str, source: SourceLine) -> DeclarationError:
+def _not_portable(violation: str, source: SourceLine) -> DeclarationError:
     return DeclarationError(
         "rule-not-portable",
-        f"{event.__name__} {violation}",
-        why="an event's rules decide which records every view accepts, so they must run in Spark too, without Python "
-        "per record: gt, ge, lt, le on numbers, min_length and max_length on strings",
-        fix="express it with one of these, or check it before the event is made",
+        f"{violation}, which Spark cannot check",
+        why="an event's rules decide which records a view accepts, and a view runs in Spark, without Python per record",
+        fix="express it with gt, ge, lt or le of a number, or with min_length or max_length of a string; or check it "
+        "before you make the event",
         source=source,
     )

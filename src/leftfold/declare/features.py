@@ -45,6 +45,20 @@ TAKES: dict[AskedAggregate, tuple[Kind, ...]] = {
 }
 
 
+def check_aggregated(event: type[Event], aggregate: AskedAggregate, field: FieldRef, source: SourceLine) -> None:
+    """Raise if an aggregate cannot take a field of an event."""
+    allowed, fields = TAKES[aggregate], fields_of(event).values()
+    fitting = [f.name for f in fields if f.kind in allowed and not f.repeated]
+    if field.name not in fitting:
+        raise DeclarationError(
+            "aggregate-kind",
+            f"{aggregate} of {event.__name__}.{field.name}, which is {field.kind}",
+            why=f"{aggregate} takes a field of type {' or '.join(allowed)}",
+            fix=f"choose {' or '.join(fitting)}" if fitting else f"add a field of type {' or '.join(allowed)}",
+            source=source,
+        )
+
+
 class Features(Row):
     """Base of a view of windowed features. A read returns an instance, in which each feature is a plain value."""
 
@@ -75,8 +89,8 @@ class Features(Row):
         if at.tzinfo is None:
             raise DeclarationError(
                 "naive-datetime",
-                f"{definition.view} is asked for a moment that has no time zone",
-                why="without a zone it is a different moment on every machine",
+                f"{definition.view} is asked for a time that has no time zone",
+                why="without a zone it is a different time on every machine",
                 fix="use datetime(..., tzinfo=timezone.utc)",
                 source=caller(),
             )
@@ -213,7 +227,7 @@ class _Compiled:
             if self._kinds[known] is None:
                 raise DeclarationError(
                     "formula-kinds",
-                    f"{known} stands in the formula of {name}, and is no number",
+                    f"{known} is in the formula of {name}, and is no number",
                     why="a derived feature is arithmetic of features and numbers",
                     fix="use a count, a sum, a mean, or another feature that is a number",
                     source=source,
@@ -222,7 +236,7 @@ class _Compiled:
         if hasattr(side, "owner"):
             raise DeclarationError(
                 "feature-of-other-view",
-                f"{side.name} stands in the formula of {name}, and belongs to {side.owner.__name__}",
+                f"{side.name} is in the formula of {name}, and belongs to {side.owner.__name__}",
                 why="a derived feature is computed from one entity's row of one view",
                 fix="declare it here too, or combine them where both are read, in a Vector",
                 source=source,
@@ -241,15 +255,7 @@ class _Compiled:
         if asked.aggregate == "count":
             return (Column("count", None, "int", where),)
         field = reference(self._event, asked.field, option=asked.aggregate, source=source)
-        allowed = TAKES[asked.aggregate]
-        if field.kind not in allowed or fields_of(self._event)[field.name].repeated:
-            raise DeclarationError(
-                "aggregate-kind",
-                f"{asked.aggregate} of {self._event.__name__}.{field.name}, which is {field.kind}",
-                why=f"{asked.aggregate} takes a field of kind {', '.join(allowed)}",
-                fix="choose a field of such a kind",
-                source=source,
-            )
+        check_aggregated(self._event, asked.aggregate, field, source)
         scale = asked.scale if field.kind == "float" else 0
         if asked.aggregate == "mean":
             # If the field is never missing, the events are counted. In a stream any field can be missing.
@@ -293,8 +299,10 @@ def checked_default(feature: Feature[Any], kind: Kind, *, listed: bool = False) 
         raise DeclarationError(
             "default-kind",
             f"{getattr(feature, 'name', 'a feature')} has the default {value!r}",
-            why="an empty list stands for nothing already" if listed else f"the feature is {kind}",
-            fix="leave .default() out" if listed else f"give a default of kind {kind}",
+            why="the feature is a list, and gives [] by itself where there is no event"
+            if listed
+            else f"the feature is {kind}",
+            fix=f"leave .default({value!r}) out" if listed else f"give a default of type {kind}, or none",
             source=feature.source,
         )
     return value

@@ -58,9 +58,10 @@ class View:
         if kind not in _KINDS:
             raise DeclarationError(
                 "column-kind",
-                f"{self.name}.column({name!r}, {getattr(kind, '__name__', repr(kind))}) is of no kind that a row holds",
-                why="a column of a view's rows is str, bool, int, float or datetime",
-                fix="use one of these types",
+                f"{self.name}.column({name!r}, {getattr(kind, '__name__', repr(kind))}) has a type that a row cannot "
+                "hold",
+                why="the online store keeps a value of a row as text",
+                fix="use str, bool, int, float or datetime",
                 source=source,
             )
         return Feature[T | None](Taken((name, _KINDS[kind])), source).bound(self, name)

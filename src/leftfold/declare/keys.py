@@ -48,7 +48,7 @@ def _key(view: str, event: type[Event], by: Any, source: SourceLine) -> Key:
         raise DeclarationError(
             "by-kind",
             f"{view} is keyed by {field.name}, which is {field.kind}",
-            why="a row is looked up by the text of its key, so that must be one thing, and never missing",
+            why="a row is looked up by the text of its key, which must be exact and never missing",
             fix="use a required str or int field",
             source=source,
         )

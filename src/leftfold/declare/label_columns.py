@@ -44,9 +44,9 @@ class LabelColumns:
                 raise DeclarationError(
                     "label-column-taken",
                     f"the labels have a column {name}, and so has the vector",
-                    why="a training set has the columns of the labels and the features side by side",
-                    fix=f"rename that column of the labels, or leave it out: it would be {name} as somebody else knew "
-                    "it",
+                    why="a training set has the columns of the labels and the features side by side, each name once",
+                    fix=f"rename {name} in the labels, for example to label_{name}, or drop it from them: the training "
+                    "set computes it",
                 )
 
     def moment(self, name: str) -> str:
@@ -99,9 +99,10 @@ def format_of(path: Path) -> str:
     if suffix and suffix not in FORMATS:
         raise DeclarationError(
             "labels-format",
-            f"labels in {path.name} are of no format that is read here",
+            f"labels in {path.name} have a format that Leftfold does not read",
             why=f"{suffix} is not one of {', '.join(FORMATS)}, nor is it a directory of parquet files",
-            fix="give a file of one of these, or a DataFrame of Spark or pandas",
+            fix=f"give a file that ends with {', '.join(FORMATS)}, a directory of Parquet files, or a DataFrame of "
+            "Spark or pandas",
         )
     return FORMATS.get(suffix, "parquet")
 
@@ -120,14 +121,14 @@ def not_labels(raw: Any) -> DeclarationError:
         "labels-kind",
         f"labels were given as {type(raw).__name__}",
         why="a training set takes a DataFrame of Spark or pandas, an Arrow table, or the path of files with labels",
-        fix="pass one of these",
+        fix="pass a DataFrame of Spark or pandas, an Arrow table, or a path",
     )
 
 
 def naive(name: str) -> DeclarationError:
     return DeclarationError(
         "naive-datetime",
-        f"the column {name} of the labels has moments without a time zone",
-        why="without a zone it is a different moment on every machine",
+        f"the column {name} of the labels has times without a time zone",
+        why="without a zone it is a different time on every machine",
         fix=f"give it one, for example labels[{name!r}].dt.tz_localize('UTC')",
     )

@@ -22,8 +22,8 @@ def check_view_name(name: str, source: SourceLine) -> str:
         raise DeclarationError(
             "view-name",
             f"{name!r} cannot name a view",
-            why="the name is part of store keys and of the checkpoint's path: letters, digits, '.', '_' and '-'",
-            fix="choose such a name, for example user_activity",
+            why="the name is part of store keys and of the checkpoint's path",
+            fix="choose a name of letters, digits, '.', '_' and '-', for example user_activity",
             source=source,
         )
     if _OURS.fullmatch(name):

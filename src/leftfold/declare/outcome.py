@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from leftfold.declare import collector
 from leftfold.declare.event import fields_of, reference
-from leftfold.declare.features import TAKES, checked_where, nameless
+from leftfold.declare.features import check_aggregated, checked_where, nameless
 from leftfold.declare.labels import Label, LabelAggregate
 from leftfold.declare.names import check_view_name, snake
 from leftfold.declare.prediction import Predictions
@@ -262,15 +262,7 @@ def _label(name: str, label: Label[Any], by: Topic[Any]) -> DefinedLabel:
         assert by.time is not None, "a topic without a time is refused"
         return DefinedLabel(name, "delay", "float", (Column("min", by.time.name, "datetime", where),))
     field = reference(by.event, asked.field, option=aggregate, source=source)
-    allowed = TAKES[aggregate]
-    if field.kind not in allowed or fields_of(by.event)[field.name].repeated:
-        raise DeclarationError(
-            "aggregate-kind",
-            f"{aggregate} of {by.event.__name__}.{field.name}, which is {field.kind}",
-            why=f"{aggregate} takes a field of kind {', '.join(allowed)}",
-            fix="choose a field of such a kind",
-            source=source,
-        )
+    check_aggregated(by.event, aggregate, field, source)
     scale = asked.scale if field.kind == "float" else 0
     if aggregate == "mean":
         total = Column("sum", field.name, field.kind, where, scale)

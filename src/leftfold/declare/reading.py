@@ -41,7 +41,7 @@ def reading(name: str, of: Any, source: SourceLine, *, compacted: bool = False) 
                 f"{name} reads topic {topic.name}, which is {'' if topic.compacted else 'not '}compacted",
                 why="compaction deletes older records of a key, so an aggregate over them would change by itself"
                 if topic.compacted
-                else "a table is the newest record of each key, however old, and only compaction keeps that",
+                else "a table is the newest record of each key, however old, and only compaction keeps it",
                 fix="read it as a lf.Table, or declare a topic with retention"
                 if topic.compacted
                 else f"declare {topic.name} with compacted=True, or take lf.last of it in a lf.Features",

@@ -30,7 +30,7 @@ def checked_name(name: str, source: SourceLine) -> str:
             "topic-name",
             f"{name!r} cannot name a topic",
             why="Kafka allows letters, digits, '.', '_' and '-', up to 200 characters with room for a namespace",
-            fix="choose such a name, for example clicks or shop.clicks",
+            fix="choose a name of letters, digits, '.', '_' and '-', for example clicks or shop.clicks",
             source=source,
         )
     return name
@@ -152,7 +152,7 @@ def one_of(name: str, option: str, choice: Any, *, known: tuple[str, ...], sourc
             "bad-topic-option",
             f"topic {name}: {option}={choice!r} is unknown",
             why=f"{option} is {' or '.join(repr(k) for k in known)}",
-            fix=f"choose one of these; left out it is {known[0]!r}",
+            fix=f"choose one of {', '.join(map(repr, known))}; left out it is {known[0]!r}",
             source=source,
         )
     return choice

@@ -51,9 +51,9 @@ def request(kind: type[T]) -> Request[T]:
     if kind not in _KINDS:
         raise DeclarationError(
             "request-kind",
-            f"request({getattr(kind, '__name__', kind)}) is of no kind that a vector holds",
-            why="a request is str, int, float or bool",
-            fix="use one of these types",
+            f"request({getattr(kind, '__name__', kind)}) has a type that a vector cannot hold",
+            why="a request is a value that JSON can carry",
+            fix="use str, int, float or bool",
             source=source,
         )
     return Request(kind, source)
@@ -146,8 +146,8 @@ def _part(name: str, feature: Feature[Any]) -> Part:
         raise DeclarationError(
             "default-kind",
             f"{name} has the default {feature.fallback!r}",
-            why="a vector's default is a number, a text or a truth value",
-            fix="leave .default() out",
+            why="a vector's default is a number, a string or a boolean",
+            fix="leave .default() out, and decide in your code what a missing time means",
             source=feature.source,
         )
     return Part(name, view, feature.name, default)

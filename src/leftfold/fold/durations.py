@@ -31,8 +31,8 @@ def micros(value: Duration, *, option: str, source: SourceLine | None = None) ->
     if result <= 0:
         raise DeclarationError(
             "duration-not-positive",
-            f"{option}={value!r} is not positive",
-            why="a span of time that is empty or negative holds no event",
+            f"{option} must be greater than 0, and is {value!r}",
+            why="no event happens within a time of 0 or less",
             fix=f'write for example {option}="10m"',
             source=source,
         )

@@ -80,7 +80,7 @@ class Expression:
     def __bool__(self) -> bool:
         raise DeclarationError(
             "condition-as-bool",
-            "a condition over fields was used as a plain true or false",
+            "a condition over fields was used as a plain boolean",
             why="`and`, `or`, `not`, `in` and chained comparisons ask Python for the answer before there is an event",
             fix="combine conditions with & and |, each in parentheses: (Click.price > 100) & (Click.item_id != 'x')",
             source=caller(),
@@ -156,7 +156,7 @@ def compare(op: str, left: Expression, right: Any) -> Compare:
             raise DeclarationError(
                 "naive-datetime",
                 f"{left.name} is compared with a datetime that has no time zone",
-                why="without a zone it is a different moment on every machine",
+                why="without a zone it is a different time on every machine",
                 fix="use datetime(..., tzinfo=timezone.utc)",
                 source=source,
             )

@@ -35,8 +35,8 @@ def check_step(window: int, step: int, *, source: SourceLine | None = None) -> i
         raise DeclarationError(
             "bad-step",
             f"step {text(step)} does not fit a window of {text(window)}",
-            why=f"a step is one of {', '.join(map(text, STEPS))} (each divides the next), no longer than its window",
-            fix="leave step= out, or name one of these",
+            why="steps divide one another, so that their tiles fit into each other, and none is longer than its window",
+            fix=f"leave step= out, or choose from {', '.join(text(one) for one in STEPS if one <= window)}",
             source=source,
         )
     return step

@@ -115,16 +115,19 @@ def internal_replication(facts: Facts) -> Iterator[Hazard]:
         return
     settings = {setting: least(cluster, setting) for setting in _OWN_TOPICS}
     low = [f"{k}={v}" for k, v in settings.items() if v is not None and v < _OWN_TOPICS[k]]
+    wanted = ", ".join(f"{setting}={least_}" for setting, least_ in _OWN_TOPICS.items())
     if low:
         yield Hazard(
             "internal-replication",
             "danger",
             "cluster",
             f"brokers have {', '.join(low)}",
-            "Kafka makes its topics of group positions and of transactions by these when they are first needed; ones "
-            "that exist are not looked at here. A lost broker can take positions or open transactions with it.",
-            "set 3, 3 and 2 on every broker; give __consumer_offsets and __transaction_state three copies if they have "
-            "fewer (kafka-topics --describe shows it)",
+            "When Kafka first needs them, it creates __consumer_offsets (the positions of groups) and "
+            "__transaction_state with these settings; the plan does not look at the topics themselves. With too few "
+            "replicas, the loss of 1 broker loses positions or open transactions.",
+            f"set {wanted} in server.properties of every broker, and restart them one by one; if kafka-topics "
+            "--describe --topic __consumer_offsets (or __transaction_state) shows fewer replicas, add some with "
+            "kafka-reassign-partitions",
         )
 
 

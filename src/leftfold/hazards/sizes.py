@@ -24,24 +24,34 @@ CODES = (
     "wrong-tool-answers",
     "wrong-tool-fresh",
     "wrong-tool-large",
+    "wrong-tool-queue",
     "wrong-tool-small",
-    "wrong-tool-transactions",
 )
 
 
 def _advised(facts: Facts) -> Iterator[Hazard]:
     if facts.sizing is None:
         return
-    for sized in facts.sizing.topics:
-        topic = facts.catalog.topics.get(sized.topic)
-        name = sized.topic if topic is None else facts.name(topic)
-        yield from _hazards(sized.advice, f"topic {name}", None if topic is None else topic.source)
+    for topic in facts.sizing.topics:
+        yield from _of_topic(facts, topic.topic, topic.advice)
     for view in facts.sizing.views:
-        declared = facts.catalog.views.get(view.view)
-        yield from _hazards(view.advice, f"view {view.view}", None if declared is None else declared.source)
+        yield from _of_view(facts, view.view, view.advice)
     for consumer in facts.sizing.consumers:
         named = facts.catalog.consumers.get(consumer.consumer)
         yield from _hazards(consumer.advice, f"consumer {consumer.consumer}", None if named is None else named.source)
+    for wrong in facts.sizing.wrong_tools:
+        yield from (_of_topic if wrong.kind == "topic" else _of_view)(facts, wrong.name, [wrong.advice])
+
+
+def _of_topic(facts: Facts, name: str, advice: Iterable[Advice]) -> Iterator[Hazard]:
+    topic = facts.catalog.topics.get(name)
+    subject = name if topic is None else facts.name(topic)
+    return _hazards(advice, f"topic {subject}", None if topic is None else topic.source)
+
+
+def _of_view(facts: Facts, name: str, advice: Iterable[Advice]) -> Iterator[Hazard]:
+    view = facts.catalog.views.get(name)
+    return _hazards(advice, f"view {name}", None if view is None else view.source)
 
 
 def _hazards(advice: Iterable[Advice], subject: str, source: SourceLine | None) -> Iterator[Hazard]:

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # its stubs fo
 
 from leftfold import clock
 from leftfold.errors import LogError
-from leftfold.kafka.failures import Heard, failed, quiet, refused, unreachable
+from leftfold.kafka.failures import Heard, failed, quiet, refused, remedy, unreachable
 from leftfold.kafka.python_admin import log_dirs
 from leftfold.settings import Kafka
 
@@ -227,7 +227,7 @@ class Admin:
             raise LogError(
                 "another-topic",
                 f"topic {name} is not the one that was to be deleted",
-                why=f"it was deleted and made again since: its id is {current_id}, not {topic_id}",
+                why=f"it was deleted and recreated since: its id is {current_id}, not {topic_id}",
                 fix="leftfold plan shows what is there now",
             )
         self.each(self.client.delete_topics([name], operation_timeout=TIMEOUT_S))
@@ -286,10 +286,11 @@ class Admin:
                     raise unreachable(self._bootstrap, cause.str()) from error
                 raise refused(self._kafka, cause, topic=name, group=name, state=state) or LogError(
                     "kafka-refused",
-                    f"the brokers at {self._bootstrap} refused: {error.args[0].str()}",
+                    f"the brokers at {self._bootstrap} refused a request{name and f' for {name}'}: "
+                    f"{error.args[0].str()}",
                     why=f"Kafka's code for it is {error.args[0].name()}",
                     state=state,
-                    fix="correct the cause, then run the same command again",
+                    fix=f"{remedy(error.args[0])}, then run the same command again",
                     retriable=passes(error.args[0]),
                 ) from error
         return answers

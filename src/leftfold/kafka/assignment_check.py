@@ -4,8 +4,8 @@ It never changes anything: a member that has parted from its coordinator joins t
 
 librdkafka waits for the answer to a heartbeat for one interval (5 s by default), and then sends the same heartbeat
 again. The coordinator writes a change of the assignment into one answer only, unless it is asked for everything. If
-that answer comes late, the member goes on with its old assignment: its heartbeats succeed, nobody reads the partitions
-that were given to it, and those that it should give up are kept from their new owner.
+that answer comes late, the member continues with its old assignment: its heartbeats succeed, nobody reads the
+partitions that were given to it, and those that it should give up are kept from their new owner.
 """
 
 from __future__ import annotations

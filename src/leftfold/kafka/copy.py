@@ -268,7 +268,7 @@ class Copier:
                     "copy-other-topic",
                     f"{log.name} is not the topic that {self._source.name} was copied "
                     + ("from" if which == "source" else "to"),
-                    why=f"it was deleted and made again: its id was {then.get(which, 'not noted')}, and is {log.id}",
+                    why=f"it was deleted and recreated: its id was {then.get(which, 'not noted')}, and is {log.id}",
                     fix=f"delete the group {self._group} to copy from the start, into a target without records",
                 )
 

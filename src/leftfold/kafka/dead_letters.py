@@ -276,7 +276,7 @@ class DeadLetters:
             raise LogError(
                 "companion-missing",
                 f"topic {topic} does not exist",
-                why=f"the dead letters of {self._consumer} are kept in topics of its own, which apply makes",
+                why=f"Leftfold keeps the dead letters of {self._consumer} in topics of its own, which apply creates",
                 fix="leftfold apply",
             )
         for record in scan(self._kafka, topic, range(partitions)):

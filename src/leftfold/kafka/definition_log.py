@@ -31,7 +31,7 @@ class DefinitionLog(DocumentLog):
             "definition-not-kept",
             f"the definition of {scope} was not acknowledged by {self._topic}",
             why=why,
-            state="the build is as it was: no batch is written before its definition is kept",
+            state="the build is as it was: Leftfold writes no batch before its definition is stored",
             fix="leftfold status shows whether the brokers run",
             retriable=True,
         )

@@ -15,7 +15,7 @@ from typing import Any
 from confluent_kafka import KafkaError
 
 from leftfold import clock
-from leftfold.errors import NOTHING_CHANGED, LogError, behind
+from leftfold.errors import NOTHING_CHANGED, LogError, behind, start_or_check
 from leftfold.settings import Kafka
 
 _LOGIN = frozenset(
@@ -45,6 +45,28 @@ _JAVA = re.compile(r"org\.apache\.kafka\.common\.errors\.(\w+)(?:: (.*))?")
 _JAVA_LOGIN = ("SaslAuthenticationException", "UnsupportedSaslMechanismException", "IllegalSaslStateException")
 _JAVA_TLS = re.compile(r"(?:SSLHandshakeException|ValidatorException|CertificateException): (.*)")
 _JAVA_RESOURCE = re.compile(r"(topic|group)s?: \[?([^\]\s]+)")
+
+
+_DECLARATION = "correct the topic's declaration (name, partitions, replication, settings) so that the brokers accept it"
+_REMEDIES = {
+    KafkaError.POLICY_VIOLATION: "correct the topic's declaration so that it obeys the policy of the brokers' owner",
+    KafkaError.TOPIC_EXCEPTION: _DECLARATION,
+    KafkaError.INVALID_CONFIG: _DECLARATION,
+    KafkaError.INVALID_PARTITIONS: _DECLARATION,
+    KafkaError.INVALID_REPLICATION_FACTOR: _DECLARATION,
+    KafkaError.MSG_SIZE_TOO_LARGE: "send smaller records, with large values in object storage, or raise "
+    "max.message.bytes of the topic",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "create the topic: leftfold apply",
+    KafkaError._UNKNOWN_TOPIC: "create the topic: leftfold apply",
+    KafkaError.NOT_ENOUGH_REPLICAS: "start the brokers that are away (leftfold topics shows the replicas)",
+    KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND: "start the brokers that are away (leftfold topics shows the replicas)",
+}
+
+# The causes of brokers that do not answer, apart from being away. Refused logins and TLS have errors of their own.
+BROKERS = (
+    "kafka.bootstrap and kafka.security of the profile, and that this machine reaches the addresses that the brokers "
+    "advertise (advertised.listeners)"
+)
 
 
 class Heard:
@@ -81,6 +103,11 @@ class Heard:
         if not self._looked:
             self._looked, self._found = True, _clear_to_tls(self._kafka)
         return self._found
+
+
+def remedy(error: KafkaError) -> str:
+    """Return what a user can do about a refusal. It is the beginning of a fix."""
+    return _REMEDIES.get(error.code(), "see the brokers' own log for the cause and remove it")
 
 
 def failed(kafka: Kafka, error: KafkaError, *, topic: str = "", group: str = "") -> LogError:
@@ -141,7 +168,7 @@ def unreachable(bootstrap: str, why: str) -> LogError:
         "kafka-unreachable",
         f"no broker answered at {bootstrap}",
         why=why,
-        fix="leftfold status shows what runs; leftfold up starts the local cluster",
+        fix=start_or_check(BROKERS),
         retriable=True,
     )
 
@@ -150,10 +177,22 @@ def _denied(kafka: Kafka | None, resource: str, says: str, *, state: str = NOTHI
     """Return the error for a missing right. Not retriable: the answer is the same until somebody grants the right."""
     return LogError(
         "kafka-denied",
-        f"{_brokers(kafka)} do not allow {_user(kafka)} what it asked of {resource}",
+        f"{_brokers(kafka)} do not give {_user(kafka)} the right that it needs on {resource}",
         why=says,
         state=state,
-        fix="add the ACL that is missing: docs/reference/project.md lists those that each verb needs",
+        fix=_grant(kafka, resource),
+    )
+
+
+def _grant(kafka: Kafka | None, resource: str) -> str:
+    kind, _, name = resource.rpartition(" ")
+    option = kind.replace(" ", "-")
+    if kafka is None or option not in ("topic", "group", "transactional-id"):
+        return "grant it: docs/reference/project.md lists the ACLs that each verb needs"
+    login = _user(kafka) if kafka.security.startswith("SASL") else "User:ANONYMOUS"
+    return (
+        f"grant it: kafka-acls --bootstrap-server {kafka.bootstrap} --add --allow-principal {login} --{option} "
+        f"{name} --operation OPERATION; docs/reference/project.md lists the operations that each verb needs"
     )
 
 

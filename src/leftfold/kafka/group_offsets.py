@@ -93,7 +93,7 @@ def _refused(kafka: Kafka, group: str, error: KafkaError) -> LogError:
     return LogError(
         "group-has-members",
         f"group {group} has members",
-        why="each of them goes on from its own position, and would commit over a new one",
+        why="each of them continues from its own position, and would overwrite a new one",
         fix="stop the consumer first; a member that died is forgotten after its session timeout",
         retriable=True,
     )

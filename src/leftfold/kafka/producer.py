@@ -27,7 +27,7 @@ from leftfold.fold.expressions import to_micros
 from leftfold.fold.values import entity_text
 from leftfold.kafka.delivery import OnFailure, Undelivered
 from leftfold.kafka.encode import MISFITS, Encode, avro_encoder, json_encoder
-from leftfold.kafka.failures import Heard, refused
+from leftfold.kafka.failures import Heard, refused, remedy
 from leftfold.kafka.registry import SchemaRegistry, subject_of
 from leftfold.settings import Kafka
 
@@ -377,7 +377,7 @@ class Producer:
                 f"{failed.records:,} {of} failed",
                 why=cause.str(),
                 state=self._counts(),
-                fix="correct the cause and send again what failed",
+                fix=f"{self.remedy}; then send those {failed.records:,} again: none of them is in the log",
                 details=self._details(),
             )
         what = f"{unknown.records:,} {of} may be in the log or not"
@@ -387,8 +387,16 @@ class Producer:
         if failed.records:
             what += f", and {failed.records:,} failed"
             why += f"; {failed.reason}"
-            fix += "; send again what failed, once its cause is corrected"
+            fix += f"; {self.remedy}, then send again what failed"
         return DeliveryError("delivery-unknown", what, why=why, state=self._counts(), fix=fix, details=self._details())
+
+    @property
+    def remedy(self) -> str | None:
+        """Instructions that remove the cause for which brokers refused records; None if they refused none."""
+        cause = self._broken or self._undelivered.failed.error
+        if cause is None:
+            return None
+        return "let this user write to the topic" if refused(self._kafka, cause) is not None else remedy(cause)
 
     @property
     def look(self) -> str:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from leftfold.errors import LogError, behind
+from leftfold.errors import ELSEWHERE, LogError, behind, start_or_check
 from leftfold.settings import Registry
 
 if TYPE_CHECKING:
@@ -20,6 +20,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _NOT_FOUND = 404
 _CONFLICT = 409
+# By HTTP status: what the registry refused, and the fix.
+_DENIED = {
+    401: ("the login", "correct registry.username and registry.password of the profile"),
+    403: (
+        "what this user asked for",
+        "let the user read and register subjects, or set registry.username and registry.password of the profile to one "
+        "who may",
+    ),
+}
 # Up to this many ids are asked for one by one. For more, it is shorter to read the registry's own list of all ids.
 _ONE_BY_ONE = 200
 _BEFORE_A_BATCH = 500  # questions: half a second if the registry takes 8 ms for each, 8 at once
@@ -188,16 +197,26 @@ class SchemaRegistry:
             "registry-unreachable",
             f"no schema registry answered at {self._url}",
             why=str(error) or type(error).__name__,
-            fix="leftfold status shows what runs; leftfold up starts the local cluster",
+            fix=start_or_check("registry.url of the profile, and that this machine may connect to it"),
             retriable=True,
         )
 
     def _refused(self, error: SchemaRegistryError) -> LogError:
+        status, says = error.http_status_code, str(error.error_message)
+        if status in _DENIED:
+            what, fix = _DENIED[status]
+            return LogError(
+                "registry-denied",
+                f"the schema registry at {self._url} refused {what} (HTTP {status})",
+                why=says,
+                fix=fix,
+            )
         return LogError(
             "registry-refused",
-            f"the schema registry at {self._url} answered {error.http_status_code}",
-            why=str(error.error_message),
-            fix="leftfold logs registry (local), or ask the registry's owner",
+            f"the schema registry at {self._url} answered with HTTP {status}",
+            why=says,
+            fix=f"leftfold logs registry shows the cause; {ELSEWHERE}ask the registry's owner what its log has at this "
+            "time",
         )
 
 

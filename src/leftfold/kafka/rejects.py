@@ -236,7 +236,8 @@ class Rejects:
             raise LogError(
                 "companion-missing",
                 f"topic {topic} does not exist",
-                why=f"what is refused of {self._topic.name} is kept in topics of its own, which apply makes",
+                why=f"Leftfold keeps late and rejected records of {self._topic.name} in topics of its own, which apply "
+                "creates",
                 fix="leftfold apply",
                 source=self._topic.source,
             )
@@ -305,7 +306,7 @@ class Rejects:
         if self._topic.compacted:
             raise DeclarationError(
                 "redrive-compacted",
-                f"topic {self._topic.name} is compacted; nothing is re-driven into its place",
+                f"topic {self._topic.name} is compacted; Leftfold redrives nothing to it",
                 why="a key's newest record is all that counts, so a correction is simply the next record",
                 fix=f"send a good record of the same key: leftfold send {self._topic.name} FILE",
                 source=self._topic.source,

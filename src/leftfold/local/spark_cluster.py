@@ -60,7 +60,7 @@ def find() -> Path:
             "spark-not-installed",
             "Spark workers were asked for, and PySpark is not installed here",
             why="the package of PySpark brings the master and the worker",
-            fix="install it: pip install 'leftfold[spark]'; or go on without: leftfold up --spark-workers 0",
+            fix="install it: pip install 'leftfold[spark]'; or continue without: leftfold up --spark-workers 0",
         )
     return Path(spec.submodule_search_locations[0])
 

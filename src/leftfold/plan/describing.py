@@ -15,7 +15,7 @@ from leftfold.declare.reasons import rule_text
 from leftfold.declare.scorer import Scorer
 from leftfold.declare.topic import Topic
 from leftfold.declare.vector import Vector
-from leftfold.errors import DeclarationError, SourceLine
+from leftfold.errors import DeclarationError, SourceLine, name_known
 from leftfold.fold.definition import Definition
 from leftfold.fold.durations import text
 from leftfold.plan.meaning import features_of, in_words
@@ -54,11 +54,12 @@ def describe(catalog: Catalog, profile: Profile, name: str) -> list[Description]
     """Return what the name stands for. Raises if nothing of that name is declared."""
     found = list(_found(catalog, profile, name))
     if not found:
+        known = _names(catalog)
         raise DeclarationError(
             "unknown-name",
             f"this project declares nothing that is called {name!r}",
-            why=f"it declares {', '.join(_names(catalog)) or 'nothing at all'}",
-            fix=f"name one of these, or declare {name} in a file that leftfold.toml lists",
+            why=f"it declares {', '.join(known) or 'nothing at all'}",
+            fix=name_known(name, known, f"or declare {name} in a file that leftfold.toml lists"),
         )
     return found
 

@@ -42,6 +42,7 @@ from leftfold.sizing.catalog_size import Known, Sizing, size_catalog
 from leftfold.sizing.constants import Constants
 from leftfold.sizing.load import Given
 from leftfold.sizing.log_size import over_limit, too_many
+from leftfold.sizing.wrong_tool import Needs
 from leftfold.store.builds import StoredBuild
 
 # A record is late by the time at which the log got it. A broker's clock gives that time, unless the topic declares that
@@ -150,7 +151,7 @@ def _check_deletion(name: str, catalog: Catalog, profile: Profile, actual: Obser
     if actual is None:
         what, why, fix = "does not exist", "there is nothing to delete", "leave it out"
     elif name in ours:
-        what, why, fix = "is declared", "apply would make it again", "take its declaration out first"
+        what, why, fix = "is declared", "apply would create it again", "take its declaration out first"
     elif name in companion_names:
         what, why = "belongs to what is declared", "Leftfold keeps its own records there"
         fix = "take the declaration that it belongs to out first"
@@ -341,7 +342,7 @@ class PlanOptions:
     """A user's statements about load, outages and machines.
 
     `rates` and `sizes` (bytes of a record) are by topic. `keys` (active entities) are by topic or view. `handlers` are
-    by consumer: the seconds that its handler takes for one record.
+    by consumer: the seconds that its handler takes for one record. `needs` decide whether a log is the right tool.
     """
 
     downtime: int = DOWNTIME  # µs: the longest outage of a reader that must lose nothing
@@ -351,6 +352,7 @@ class PlanOptions:
     handlers: Mapping[str, float] = field(default_factory=dict)
     consumer_rate: float = RECORDS_PER_PARTITION
     catch_up_s: float = 3_600
+    needs: Needs = field(default_factory=Needs)
     constants: Constants = field(default_factory=Constants)
 
     def sizing(self, catalog: Catalog, profile: Profile, observed: Observed) -> Sizing:
@@ -367,7 +369,13 @@ class PlanOptions:
             )
             known[declared] = Known(observed.samples.get(name), observed.topics.get(name), inputs)
         return size_catalog(
-            catalog, known, self.constants, keys=self.keys, namespace=profile.namespace, handlers=self.handlers
+            catalog,
+            known,
+            self.constants,
+            keys=self.keys,
+            namespace=profile.namespace,
+            handlers=self.handlers,
+            needs=self.needs,
         )
 
 

@@ -123,7 +123,7 @@ def drifted(
             "evaluation-column",
             f"figures were asked for by {unknown[0]}, which no prediction has",
             why=f"its fields are {', '.join(sorted(own))}",
-            fix="name some of these in by=",
+            fix=f"leave it out, or name in by= some of {', '.join(sorted(own))}",
             source=scorer.source,
         )
     live = answered(rows, scorer.name)

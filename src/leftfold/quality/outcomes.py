@@ -281,9 +281,9 @@ class Outcomes:
                 "outcomes-gap",
                 f"{table} holds predictions up to {from_micros(before.closed)}, and these start at "
                 f"{from_micros(self.start)}",
-                why="a later append goes on from the end of this one, so predictions in between would never be there",
+                why="a later append continues from the end of this one, so predictions in between would never be there",
                 state="nothing was appended",
-                fix=f"leftfold outcomes {self.definition.name} --append goes on from where the table ends",
+                fix=f"leftfold outcomes {self.definition.name} --append continues from where the table ends",
             )
 
 

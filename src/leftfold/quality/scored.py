@@ -102,8 +102,8 @@ class ScoredFrame:
                 raise DeclarationError(
                     "label-column-taken",
                     f"the labels have a column {name}, and so has what {self.scorer.name} answers",
-                    why=f"a scored frame has {added} beside the columns of the labels",
-                    fix=f"rename that column of the labels, or leave it out: drop({name!r})",
+                    why=f"a scored frame has {added} beside the columns of the labels, each name once",
+                    fix=f"rename {name} in the labels, for example to label_{name}, or drop it: labels.drop({name!r})",
                 )
         rows = self._rows.frame_with_moment(_MOMENT)
         session = rows.sparkSession

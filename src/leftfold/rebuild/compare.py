@@ -258,7 +258,7 @@ class Comparing:
                 "not-caught-up",
                 f"{build} of {self._declared.name} cannot be compared yet",
                 why="its history is still being read",
-                fix=f"leftfold rebuild {self._declared.name} goes on with it",
+                fix=f"leftfold rebuild {self._declared.name} continues with it",
             )
         return self._windowed(definition_in(json.loads(document)), build)
 

@@ -27,15 +27,18 @@ if TYPE_CHECKING:
     from leftfold.spark.session import SparkSession
 
 
-def can_be_cut(definition: Definition | Latest) -> bool:
-    """Return whether the definition has tiles that close, so that history can be cut.
+def uncut(definition: Definition | Latest) -> str | None:
+    """Return why history cannot be cut for a definition; None if it can.
 
     Tiles close only by a broker's clock. A table and a free view have no tiles, and a feature over everything that ever
     happened has none that close.
     """
-    if not isinstance(definition, Definition) or definition.lifetime:
-        return False
-    return all(origin.log_time == "broker" for origin in definition.origins)
+    if not isinstance(definition, Definition):
+        return "it keeps the newest row of each key, and no windows"
+    if definition.lifetime:
+        return "it has a feature without a window"
+    others = [f'topic {o.topic} has log_time="{o.log_time}"' for o in definition.origins if o.log_time != "broker"]
+    return f"{others[0]}, and only a broker's log times show when a window is complete" if others else None
 
 
 def cuts(definition: Definition, closed: int) -> dict[int, int]:

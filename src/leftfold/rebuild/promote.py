@@ -46,7 +46,7 @@ def promote(view: str, standings: Standings, *, keep: int, most_behind: int = BE
             f"{builds.staged}, which is staged for {view}, has not caught up",
             why=f"{waiting}: readers would go back in time",
             state=f"readers follow {builds.followed}" if builds.followed else "readers follow no build",
-            fix=f"leftfold rebuild {view} goes on with it; leftfold promote {view} --behind RECORDS takes it as it is",
+            fix=f"leftfold rebuild {view} continues with it; leftfold promote {view} --behind RECORDS takes it now",
         )
     return standings.promote(builds, keep=keep)
 

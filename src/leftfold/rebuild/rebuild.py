@@ -22,7 +22,7 @@ from leftfold import clock
 from leftfold.errors import RunError
 from leftfold.fold.build_id import BuildId
 from leftfold.kafka.changelog import close as close_changelogs
-from leftfold.rebuild.cut import can_be_cut, freeze, still_there
+from leftfold.rebuild.cut import freeze, still_there, uncut
 from leftfold.run import redrive
 from leftfold.run.crew import Crew, Pulse
 from leftfold.run.deaths import remembered_death
@@ -116,10 +116,10 @@ class Rebuild:
         mine = None if state is None else str(BuildId.of(view.definition.fingerprint, state.id))
         if mine is not None and mine == builds.staged and not self._options.restart:
             return True
-        if not can_be_cut(view.definition):
-            self._refuse_from()
+        if (reason := uncut(view.definition)) is not None:
+            self._refuse_from(reason)
         set_aside(session, view.checkpoint)
-        frozen = self._frozen(session) if can_be_cut(view.definition) else None
+        frozen = self._frozen(session) if reason is None else None
         if frozen is not None:
             return self._scan(session, frozen, look)
         # There is nothing to scan. The build is staged before its checkpoint appears: else a run could take it over.
@@ -135,7 +135,7 @@ class Rebuild:
                 "rebuild-unchanged",
                 f"readers of {self.view.name} follow {builds.followed}, which has this definition already",
                 why="a build is a definition and what it was made of; the same again would share its checkpoint",
-                fix=f"declare it otherwise first; leftfold run --fresh {self.view.name} reads the log again as it is",
+                fix=f"change its definition first; leftfold run --fresh {self.view.name} reads the log again as it is",
             )
         prior = builds.previous
         if prior is not None and prior.until > clock.now_us() and BuildId.parse(prior.build).fingerprint == fingerprint:
@@ -146,14 +146,13 @@ class Rebuild:
                 fix=f"leftfold rollback {self.view.name}",
             )
 
-    def _refuse_from(self) -> None:
+    def _refuse_from(self, reason: str) -> None:
         if self._options.since is not None:
             raise RunError(
                 "rebuild-from",
-                f"{self.view.name} cannot be rebuilt from a moment on",
-                why="it is a table, a function, of everything that ever happened, or of a topic whose log times are no "
-                "broker's: its stream reads the log from its start",
-                fix=f"leave --from out: leftfold rebuild {self.view.name}",
+                f"{self.view.name} cannot be rebuilt with --from",
+                why=f"{reason}, so its rebuild has to read the log from the start",
+                fix=f"leftfold rebuild {self.view.name}, without --from",
             )
 
     def _frozen(self, session: SparkSession) -> FrozenHistory | None:

@@ -49,7 +49,7 @@ def write(manifests: Sequence[Manifest], directory: Path, *, force: bool) -> tup
         others = f" and {len(differing) - 1} more" if len(differing) > 1 else ""
         raise ProjectError(
             "manifest-differs",
-            f"{differing[0]}{others} would be written over with something else",
+            f"{differing[0]}{others} would be overwritten with other content",
             why="a person may have edited it",
             fix="compare it with what is rendered without --out, then write over it with --force",
         )

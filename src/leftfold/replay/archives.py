@@ -300,7 +300,7 @@ def _unfit(topic: Topic[Any], table: str, lacking: int) -> DeclarationError:
     return DeclarationError(
         "import-nulls",
         f"{lacking:,} rows of {table} lack a value that {topic.event.__name__} or the log time needs",
-        why="a record without it would be no event",
+        why="an event needs the value",
         fix="leave these rows out of the table, or give the field a default",
         source=topic.source,
     )
@@ -320,6 +320,6 @@ def _overlaps(topic: Topic[Any], table: str, last: int, logged: int) -> RunError
     return RunError(
         "import-overlaps",
         f"{table} reaches up to {from_micros(last).isoformat()}, and {topic.name} has its own records from {seam} on",
-        why="what is in both would be counted twice",
+        why="records that are in both would be counted twice",
         fix=f"add --to {seam}",
     )

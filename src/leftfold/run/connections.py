@@ -14,7 +14,7 @@ from typing import Any, Literal
 from urllib.parse import urlparse
 
 from leftfold.declare.catalog import Catalog
-from leftfold.errors import LeftfoldError
+from leftfold.errors import LeftfoldError, fitting
 from leftfold.kafka.admin import Admin
 from leftfold.kafka.registry import SchemaRegistry, subject_of
 from leftfold.places import local_path
@@ -29,7 +29,6 @@ _ADDRESSES = {
     "registry-unreachable": "registry.url",
     "store-unreachable": "online.url",
 }
-_REFUSED_LOGIN = ("answered 401", "answered 403")
 
 
 @dataclass(frozen=True)
@@ -96,9 +95,7 @@ def _tested(name: str, where: str, ask: Callable[[], str], profile: str) -> Conn
         if setting is not None:
             fix = f"correct {setting} in [profile.{profile}], or start what should answer there"
             return Connection(name, where, "unreachable", error.why, error.code, fix)
-        fix = error.fix
-        if error.code == "registry-refused" and error.what.endswith(_REFUSED_LOGIN):
-            fix = f"correct registry.username and registry.password in [profile.{profile}]"
+        fix = fitting(error.fix, profile, elsewhere=True)
         return Connection(name, where, "refused", f"{error.what}: {error.why}", error.code, fix)
 
 

@@ -202,7 +202,7 @@ def check_archive(topic: str, name: str, ends: Ends, admin: Admin, partitions: i
             why="the log lost records that were acknowledged: brokers lost their disks, or a replica behind the others "
             "became the leader; new records will have the offsets of those",
             state="nothing was archived; the table holds what was lost",
-            fix="declare a new topic and go on there; history of the old one stays in its archive",
+            fix="declare a new topic and continue there; the archive keeps the history of the old one",
         )
     if gap := gap_of(name, ends, firsts):
         spans = " ".join(f"{r.partition}:{r.start}-{r.end - 1}" for r in gap)
@@ -211,7 +211,7 @@ def check_archive(topic: str, name: str, ends: Ends, admin: Admin, partitions: i
             f"{len(gap):,} offsets of {topic} were deleted before they were archived: {', '.join(map(str, gap))}",
             why="the topic's retention, or somebody, deleted records while its intake was behind or did not run",
             state="nothing was skipped: the table holds every record up to its end",
-            fix=f"leftfold archive skip {topic} {spans} goes on after them, and history names the gap for ever",
+            fix=f"leftfold archive skip {topic} {spans} continues after them, and history always names the gap",
         )
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 
-from leftfold.errors import LeftfoldError, LogError, StoreError
+from leftfold.errors import LeftfoldError, LogError, StoreError, start_or_check
+from leftfold.kafka.failures import BROKERS
+from leftfold.store.client import STORE
 
 _STATE = "its last batch is not committed; it runs again, with the same records, at the next start"
-_FIX = "leftfold status shows what runs; leftfold up starts the local cluster"
 # Errors of the Python client that end with the outage. Among them: a replica is not the master yet, or loads its data.
 _STORE = re.compile(
     r"redis\.exceptions\.(?:Connection|Timeout|BusyLoading|ReadOnly|MasterDown|TryAgain|ClusterDown)Error: .*"
@@ -37,7 +38,7 @@ def outage(name: str, failure: str) -> LeftfoldError | None:
             f"{name}: Redis did not answer to a batch",
             why=hit[0][:300],
             state=_STATE,
-            fix=_FIX,
+            fix=start_or_check(STORE),
             retriable=True,
         )
     hit = next((match for words in _KAFKA if (match := words.search(failure))), None)
@@ -48,6 +49,6 @@ def outage(name: str, failure: str) -> LeftfoldError | None:
         f"{name}: the brokers did not answer to a batch",
         why=hit[0][:300],
         state=_STATE,
-        fix=_FIX,
+        fix=start_or_check(BROKERS),
         retriable=True,
     )

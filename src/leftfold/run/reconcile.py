@@ -20,9 +20,15 @@ from leftfold.spark.history.records import starts_since
 from leftfold.spark.query import Job
 from leftfold.spark.source import Source
 from leftfold.store.layout import LedgerRow
+from leftfold.store.writer import OLDER_CHECKPOINT, newer_checkpoint
 
 if TYPE_CHECKING:
     from leftfold.spark.session import SparkSession
+
+_NO_RECEIPTS = (
+    "receipts were deleted, so nobody can show any more what became of the records in between; the view has to be "
+    "built again"
+)
 
 
 def check_topics(view: str, receipt: Receipt | None, ids: Mapping[str, str]) -> None:
@@ -51,17 +57,16 @@ def check_receipts(view: str, standing: CheckpointState, receipts: Sequence[Rece
         raise RunError(
             "receipts-missing",
             f"{view} has receipts up to batch {newest}, and its checkpoint has committed {standing.committed}",
-            why="receipts were deleted: what became of the records in between can no longer be shown",
+            why=_NO_RECEIPTS,
             fix=fix,
         )
     if newest > standing.planned or (planned is not None and planned != receipts[-1].ends):
         raise RunError(
             "checkpoint-restored",
-            f"{view} has receipts up to batch {newest}, and its checkpoint stands at {standing.planned}",
-            why="the checkpoint was restored from a backup, or another run went on: its next batches would have the "
-            "numbers of batches that the stores hold, and be taken for them",
+            f"{view}: the checkpoint ends at batch {standing.planned}, and receipts show batches up to {newest}",
+            why=OLDER_CHECKPOINT,
             state="nothing was read or written; readers see the build as it is",
-            fix=fix,
+            fix=newer_checkpoint(view),
         )
     reached, ends = -1, Offsets()
     for receipt in receipts:
@@ -71,7 +76,7 @@ def check_receipts(view: str, standing: CheckpointState, receipts: Sequence[Rece
             raise RunError(
                 "receipts-missing",
                 f"{view} has receipts up to batch {reached} and from batch {receipt.first}",
-                why="receipts were deleted: what became of the records in between can no longer be shown",
+                why=_NO_RECEIPTS,
                 fix=fix,
             )
         reached, ends = receipt.last, receipt.ends
@@ -147,7 +152,7 @@ def history(
     if lacking:
         raise RunError(
             "repair-needs-history",
-            f"{view} cannot be computed anew: {', '.join(lacking)} no longer hold all that it needs",
+            f"{view} cannot be computed again: {', '.join(lacking)} no longer hold all that it needs",
             why="the log's oldest records were deleted, and its rows reach "
             + ("all of it" if since is None else f"{text(newest_event - since)} back"),
             state="the store is as it was found; nothing was committed",

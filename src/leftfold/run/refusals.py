@@ -6,6 +6,7 @@ from leftfold.errors import RunError, SourceLine, StoreError
 from leftfold.kafka.changelog import StaleWriterError
 from leftfold.spark.cutover import NOT_CLOSED
 from leftfold.spark.views.free import NOT_UNIQUE
+from leftfold.store.writer import OLDER_CHECKPOINT, newer_checkpoint
 
 
 def swept(view: str, rows: int, batch: int) -> RunError:
@@ -21,10 +22,10 @@ def swept(view: str, rows: int, batch: int) -> RunError:
 def stale(view: str, error: StaleWriterError) -> StoreError:
     return StoreError(
         "store-ahead",
-        f"{view}: the changelog holds batches up to {error.found}, this run is at {error.batch}",
-        why="another run of the view goes on, or the checkpoint was restored from a backup",
+        f"{view}: the changelog has batches up to {error.found}, and this run's next one is {error.batch}",
+        why=OLDER_CHECKPOINT,
         state="the batch was not written; readers see the store as it is",
-        fix=f"end this run, or leftfold run --fresh {view} for a new build",
+        fix=newer_checkpoint(view),
     )
 
 
@@ -35,7 +36,7 @@ def explained(view: str, failure: str, *, staged: bool, source: SourceLine) -> R
             "history-not-closed",
             f"{view}: a record came for a tile that the rebuild had closed",
             why="a broker's clock went back by more than a minute, or log times were changed",
-            state="the batch is not committed; this build cannot go on, and readers see it as it is",
+            state="the batch is not committed; this build cannot continue, and readers see it as it is",
             fix=f"leftfold rebuild {view} --restart reads history once more"
             if staged
             else f"leftfold run --fresh {view} reads the log again from its start into a new build",
@@ -54,7 +55,7 @@ def explained(view: str, failure: str, *, staged: bool, source: SourceLine) -> R
         return RunError(
             "state-unreadable",
             f"the state of {view} cannot be read from its checkpoint",
-            why="files of it are missing or damaged: somebody removed them, or two runs went on with it at once",
+            why="files of it are missing or damaged: somebody removed them, or two runs used it at once",
             state="nothing was written; readers see the rows before it",
             fix=f"leftfold run --fresh {view} reads the log again from its start into a new build",
             retriable="does not exist" not in failure,  # else the file system may be away for a moment
@@ -63,7 +64,7 @@ def explained(view: str, failure: str, *, staged: bool, source: SourceLine) -> R
         return RunError(
             "overtaken",
             f"another run of {view} has gone on with its checkpoint",
-            why="this one was taken for dead, or two were started on different machines",
+            why="this one was considered dead, or two were started on different machines",
             state="its last batch is the other's: nothing of it was written twice",
             fix="leave it to the other one, or end that first to run the view here",
         )

@@ -276,9 +276,24 @@ class Running(ABC):
             f"{self.name} stopped",
             why=cause[:300],
             state="its last batch is not committed; it runs again, with the same records, at the next start",
-            fix=f"see {self._log_file}; then leftfold run",
+            fix=_fix(failure, self._log_file),
             retriable=True,
         )
+
+
+def _fix(failure: str, log_file: str) -> str:
+    """Return the fix for a failure that has no error of its own. It names the setting if the cause is known."""
+    if _OUT_OF_MEMORY.search(failure):
+        return (
+            "give Spark more memory: "
+            'spark = { conf = { "spark.driver.memory" = "4g" } } of the profile ("spark.executor.memory" if executors '
+            "run elsewhere), or read less at a time: spark = { most_offsets = 10000 }; then leftfold run"
+        )
+    if "No space left on device" in failure:
+        return (
+            "free space on the disk of Spark's temporary files (spark.local.dir) or of checkpoints; then leftfold run"
+        )
+    return f"see {log_file} for the whole failure; once its cause is removed: leftfold run"
 
 
 class RunningReader(Running):

@@ -17,6 +17,7 @@ from leftfold.sizing.line import Advice, Line, table
 from leftfold.sizing.load import Given, Load, load_of
 from leftfold.sizing.log_size import brokers, explain_partitions, log_advice, log_lines
 from leftfold.sizing.view_size import size_view
+from leftfold.sizing.wrong_tool import Needs, WrongTool, readers, wrong_tools
 from leftfold.units import amount, number
 
 
@@ -92,6 +93,7 @@ class Sizing:
     unknown: tuple[str, ...]  # topics without a known rate
     unsized: tuple[str, ...]  # views of such topics, and free views: only Spark knows what these keep
     untimed: tuple[str, ...]  # consumers whose handler's time, or topic's rate, is not known
+    wrong_tools: tuple[WrongTool, ...]
     constants: Constants
 
     def measured_rate(self, view: str) -> float | None:
@@ -149,6 +151,7 @@ class Sizing:
             "unknown": list(self.unknown),
             "unsized": list(self.unsized),
             "untimed": list(self.untimed),
+            "wrong_tools": [wrong.as_json() for wrong in self.wrong_tools],
             "constants": self.constants.as_json(),
         }
 
@@ -176,21 +179,23 @@ def size_catalog(
     namespace: str = "",
     cores: int | None = None,
     handlers: Mapping[str, float] | None = None,
+    needs: Needs | None = None,
 ) -> Sizing:
     """Size all topics, views and consumers of a catalog.
 
     `known` is by the declared name of a topic. `keys` is the number of entities by the name of a view. A view that is
     not in `keys` has as many entities as its topic, if it has the topic's key. Otherwise the number is not known.
     `cores`, if given, is the number of cores of each view. `handlers` are the seconds of one record in a consumer's
-    handler; a consumer that is not in it is not sized.
+    handler; a consumer that is not in it is not sized. `needs` are those of the users.
     """
+    needs = needs or Needs()
     loads = {name: load for name in catalog.topics if (load := _load(catalog, name, known.get(name, Known())))}
     topics = tuple(
         TopicSize(
             name,
             load,
             log_lines(load, constants),
-            (*log_advice(load, constants), *wrong_tool(load, constants)),
+            tuple(log_advice(load, constants)),
             explain_partitions(load, key=" and ".join(key.name for key in catalog.topics[name].key)),
         )
         for name, load in loads.items()
@@ -201,7 +206,11 @@ def size_catalog(
         if isinstance(view.definition, View) or None in read:
             unsized.append(name)
             continue
-        load = replace(together([one for one in read if one is not None]), keys=_keys(view, loads, keys or {}))
+        load = replace(
+            together([one for one in read if one is not None]),
+            keys=_keys(view, loads, keys or {}),
+            freshness_s=needs.freshness.get(name),
+        )
         sized = size_view(view.definition, load, constants, cores=cores, namespace=namespace)
         views.append(ViewSize(name, load, sized.lines, sized.advice))
     consumers = tuple(_consumers(catalog, loads, handlers or {}))
@@ -214,6 +223,7 @@ def size_catalog(
         unknown=tuple(name for name in catalog.topics if name not in loads),
         unsized=tuple(unsized),
         untimed=tuple(name for name in catalog.consumers if name not in timed),
+        wrong_tools=tuple(wrong_tools(catalog, loads, needs, constants)),
         constants=constants,
     )
 
@@ -235,12 +245,10 @@ def _keys(view: DeclaredView, loads: Mapping[str, Load], said: Mapping[str, int]
 
 
 def _load(catalog: Catalog, name: str, known: Known) -> Load | None:
-    views = sum(name in [t.name for t in view.reading.topics] for view in catalog.views.values())
-    consumers = sum(name in [t.name for t in consumer.topics] for consumer in catalog.consumers.values())
     return load_of(
         catalog.topics[name],
-        # The intake of the topic reads it too, beside the views.
-        readers=views + consumers + 1,
+        # The intake of the topic reads it, too.
+        readers=readers(catalog, name) + 1,
         sample=known.sample,
         observed=known.observed,
         given=known.given,
@@ -292,65 +300,3 @@ def _totals(topics: tuple[TopicSize, ...], views: list[ViewSize], constants: Con
 
 def _sum(parts: tuple[TopicSize, ...], name: str) -> str:
     return " + ".join(amount(line.result, line.unit) for part in parts for line in part.lines if line.name == name)
-
-
-# Reasons why Kafka, or Leftfold, is the wrong tool, each with its number.
-
-
-# One Postgres on one machine inserts that many rows a second without tuning.
-FEW_RECORDS = 1_000
-# Brokers, consumers and Spark are by default set up for records of up to 1 MiB (max.message.bytes). Ten times that is
-# a file.
-LARGE_RECORD = 1_048_588
-# A user at a prompt accepts to wait this long for a record. Any batch of Spark takes longer.
-FASTEST_S = 0.1
-
-
-def wrong_tool(load: Load, constants: Constants | None = None) -> tuple[Advice, ...]:
-    """The reasons not to use Kafka, or Leftfold, for a load; empty if there is none."""
-    return tuple(_reasons(load, constants or Constants()))
-
-
-def _reasons(load: Load, constants: Constants) -> Iterator[Advice]:
-    needs = load.needs
-    if load.rate < FEW_RECORDS and not needs.replay and load.readers <= 1:
-        yield Advice(
-            "wrong-tool-small",
-            f"{number(load.rate)} records/s, one reader, and nothing is read again",
-            f"below about {number(FEW_RECORDS)} records/s one database does it: a log earns its brokers by replay and "
-            "by its second reader",
-            "use a Postgres table as a work queue (select … for update skip locked)",
-        )
-    largest = max(needs.largest_bytes, load.record_bytes)
-    if largest > LARGE_RECORD:
-        yield Advice(
-            "wrong-tool-large",
-            f"records of {amount(largest, 'B')}; brokers take {amount(LARGE_RECORD, 'B')} unless every limit on the "
-            "way is raised",
-            "a large record holds up all others of its partition, in the memory of every producer, broker and reader",
-            "put the bytes into object storage, and their address into the record",
-        )
-    if needs.answers:
-        yield Advice(
-            "wrong-tool-answers",
-            f"the sender waits for an answer to each of {number(load.rate)} records/s",
-            "a log has no way back: an answer is a second topic, and a view gives it after its batch, about "
-            f"{amount(1.5 * constants.batch_s, 's')} later",
-            "call a service; log what it decided",
-        )
-    if needs.transactions:
-        yield Advice(
-            "wrong-tool-transactions",
-            "one record changes several keys, all or none",
-            "a partition orders, and a batch writes at once, 1 key: between keys a reader may see half of it",
-            "keep that in a database with transactions, and log its changes (outbox, Debezium)",
-        )
-    if needs.freshness_s is not None and needs.freshness_s < max(FASTEST_S, 2 * constants.batch_s):
-        yield Advice(
-            "wrong-tool-fresh",
-            f"a record must be seen within {amount(needs.freshness_s, 's')}; a batch of Spark has a fixed cost of "
-            f"{amount(constants.batch_s, 's')}, and a record may wait for two",
-            f"a batch plans, reads, writes state and commits, however few its records: below about "
-            f"{amount(max(FASTEST_S, 2 * constants.batch_s), 's')} no number of cores helps",
-            "compute it where the record is made or read: a Kafka consumer of one's own, or Flink",
-        )

@@ -132,7 +132,7 @@ def _advice(sized: _Sized) -> Iterator[Advice]:
     if load.rate > sized.most:
         yield Advice(
             "consumer-falls-behind",
-            f"{number(load.rate)} records/s come in, and {all_of_them}",
+            f"{number(load.rate)} records/s arrive, and {all_of_them}",
             "what is not handled now is never handled: the consumer falls further behind until retention overtakes it",
             _fix(sized),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from leftfold.declare.event import Event, fields_of
@@ -18,17 +18,6 @@ from leftfold.kafka.sample import Sample
 _FIELD_BYTES = {"string": 17, "int": 4, "float": 8, "bool": 1, "datetime": 8, "bytes": 17}
 # Bytes that Kafka adds to a record inside a batch: lengths, and deltas of offset and time.
 _RECORD_OVERHEAD = 10
-
-
-@dataclass(frozen=True)
-class Needs:
-    """The needs that decide whether a log is the right tool at all."""
-
-    replay: bool = True  # old records are read again: a new reader, a repair, a training set
-    answers: bool = False  # the sender waits for the result of each record
-    transactions: bool = False  # one record changes several keys, all or none
-    freshness_s: float | None = None  # how soon a record must be seen in a feature
-    largest_bytes: float = 0  # of one record
 
 
 @dataclass(frozen=True)
@@ -51,7 +40,7 @@ class Load:
     partitions: int | None = None  # as declared, or as observed; None: to be chosen
     brokers: int | None = None  # existing brokers; None: to be chosen
     rate_from: str = "given"
-    needs: Needs = field(default_factory=Needs)
+    freshness_s: float | None = None  # the time in which a view must show a record; None if nobody says
 
 
 @dataclass(frozen=True)
@@ -65,7 +54,6 @@ class Given:
     catch_up_s: float = 3_600
     consumer_rate: float = RECORDS_PER_PARTITION
     brokers: int | None = None
-    needs: Needs = field(default_factory=Needs)
 
 
 def load_of(
@@ -98,7 +86,6 @@ def load_of(
         consumer_rate=asked.consumer_rate,
         partitions=topic.partitions if observed is None else observed.partitions,
         brokers=asked.brokers,
-        needs=asked.needs,
     )
 
 

@@ -15,7 +15,8 @@ from leftfold.sizing.line import Advice, Line
 from leftfold.sizing.load import Load
 from leftfold.sizing.log_size import partitions
 from leftfold.sizing.pace import Pace, Shape, full, steady
-from leftfold.units import amount, number
+from leftfold.sizing.wrong_tool import soonest_s
+from leftfold.units import amount, counted, number, percent
 
 # The model was never tested with more than a thousand cores for one view.
 _MOST_CORES = 1_024
@@ -279,42 +280,43 @@ def _advice(
     if math.isinf(now.seconds) or share >= 1:
         yield Advice(
             "view-falls-behind",
-            f"{number(load.rate)} records/s come in, and {cores} cores do {number(backlog.through)}",
-            "what is not done now is never done: the view falls further behind until retention overtakes it",
+            f"{number(load.rate)} records/s arrive, and {counted(cores, 'core')} can process {number(backlog.through)}",
+            "the view never catches up: it falls further behind until retention deletes records that it has not read",
             more,
         )
     elif share > constants.busy:
         yield Advice(
             "view-busy",
-            f"the view is at {share:.2f} of what it can do, above {constants.busy:g}",
-            f"batches take {1 / (1 - share):.1f} times as long as without load, and a rate "
-            f"that grows to {1 / share:.2f} times this one leaves it behind for good",
+            f"the view is at {percent(share)} utilisation, and {percent(constants.busy)} is the target",
+            f"batches take {1 / (1 - share):.1f} times as long as without load, and the view never catches up again "
+            f"once the rate grows to {1 / share:.2f} times this one",
             more,
         )
     elif (late := _catch_up_s(load, backlog)) > load.catch_up_s:
-        taken = "for ever" if math.isinf(late) else amount(late, "s")
+        taken = "forever" if math.isinf(late) else amount(late, "s")
         yield Advice(
             "view-slow-to-catch-up",
             f"after an outage of {amount(load.downtime_s, 's')} it takes {taken} "
-            f"to catch up, and {amount(load.catch_up_s, 's')} is asked for",
-            f"full batches do {number(backlog.through)} records/s, of which {number(load.rate)} are those that come in",
+            f"to catch up, and you allow {amount(load.catch_up_s, 's')}",
+            f"full batches process {number(backlog.through)} records/s, and {number(load.rate)} arrive meanwhile",
             more,
         )
-    wanted = load.needs.freshness_s
-    if wanted is not None and wanted < 2 * now.seconds < math.inf:
+    wanted = load.freshness_s
+    if wanted is not None and soonest_s(constants) <= wanted < 2 * now.seconds < math.inf:
         yield Advice(
             "view-not-fresh",
-            f"a record is seen after up to {amount(2 * now.seconds, 's')}, and {amount(wanted, 's')} is asked for",
+            f"a record is in its features after up to {amount(2 * now.seconds, 's')}, and you need it within "
+            f"{amount(wanted, 's')}",
             f"a batch takes {amount(now.seconds, 's')}, of which {amount(now.fixed_s, 's')} is its fixed cost, and a "
-            "record may wait for one before its own",
-            "give it more cores; what the fixed cost alone exceeds no core can give",
+            "record may wait for one batch before its own",
+            "give it more cores; they shorten all of a batch except its fixed cost",
         )
     if cores > shape.partitions and cores != needed:
         yield Advice(
             "cores-idle",
-            f"{cores} cores read {shape.partitions} partitions",
-            "Spark reads a partition with one core; the others wait until there is something to fold",
-            f"declare {cores} partitions, or use {shape.partitions} cores",
+            f"{counted(cores, 'core')} read {counted(shape.partitions, 'partition')}",
+            "Spark reads a partition with one core; the other cores wait until there is something to fold",
+            f"declare {counted(cores, 'partition')}, or use {counted(shape.partitions, 'core')}",
         )
     written = load.rate * now.tiles_per_record
     if written > constants.store_tiles:

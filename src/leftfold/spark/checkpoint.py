@@ -86,7 +86,7 @@ def create(session: SparkSession, checkpoint: str, id: str, past: Past | None = 
             "checkpoint-not-made",
             f"{beside} cannot be renamed to {checkpoint}",
             why="something is there already, or the file system refuses it",
-            state="all rows of history are written; the build has no checkpoint, so nobody goes on with it",
+            state="all rows of history are written; the build has no checkpoint, so no run continues with it",
             fix=f"delete or rename {checkpoint}, then run the same command again",
         )
 

@@ -97,7 +97,7 @@ def remove_rows(url: str, namespace: str, view: str, build: str) -> None:
             raise StoreError(
                 "build-needed",
                 f"{build} of {view} is not removed: it is {role}",
-                why="somebody has taken it up since the plan was made",
+                why="it was put to use after the plan was made",
                 state="nothing of it was removed; steps before this one are done",
                 fix="leftfold plan shows what is left to do",
             )

@@ -10,7 +10,7 @@ from typing import Any
 import redis
 import redis.asyncio
 
-from leftfold.errors import StoreError, behind
+from leftfold.errors import StoreError, behind, start_or_check
 
 # A round trip takes milliseconds, and the longest script about one. A server that forks or waits for its disk seldom
 # stands still for more than a second. A server that is stopped must not block a reader, or a writer's task, for ever.
@@ -20,6 +20,7 @@ _OPTIONS: dict[str, Any] = {
     "socket_connect_timeout": _SECONDS,
     "socket_timeout": _SECONDS,
 }
+STORE = "host and port in online.url of the profile, and that this machine may connect to them"
 # How Redis' message begins when it refuses a login, or a command that a user may not run.
 _DENIED = ("NOAUTH", "WRONGPASS", "NOPERM", "invalid username-password pair", "Authentication required")
 
@@ -51,8 +52,8 @@ def failed(where: str, error: redis.RedisError) -> StoreError:
             "store-denied",
             f"Redis at {where} refused the login, or a command of this user",
             why=says,
-            fix="correct the user and the password in online.url of the profile; docs/reference/project.md lists "
-            "what the user must be allowed",
+            fix="correct the user and the password in online.url of the profile, or let the user run the commands that "
+            "docs/reference/project.md lists",
         )
     if behind(error, ssl.SSLError):
         return StoreError(
@@ -68,7 +69,7 @@ def failed(where: str, error: redis.RedisError) -> StoreError:
             f"Redis at {where} has no memory left",
             why=says,
             state="what was written before stays; the batch is not committed",
-            fix="give it more memory (maxmemory), or take views away; leftfold plan tells how much they need",
+            fix="give it more memory (maxmemory), or remove views; leftfold plan shows how much each needs",
             retriable=True,
         )
     if isinstance(error, redis.ResponseError):
@@ -77,14 +78,14 @@ def failed(where: str, error: redis.RedisError) -> StoreError:
             f"Redis at {where} refused a command",
             why=says,
             state="what was written before stays; the batch is not committed",
-            fix="see Redis' own log for the cause; leftfold run goes on when it is gone",
+            fix="see Redis' own log for the cause; leftfold run continues once it is removed",
             retriable=True,
         )
     return StoreError(
         "store-unreachable",
         f"no Redis answered at {where}",
         why=says,
-        fix="leftfold status shows what runs; leftfold up starts the local cluster",
+        fix=start_or_check(STORE),
         retriable=True,
     )
 

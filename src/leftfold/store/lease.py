@@ -88,8 +88,8 @@ def _held(what: str, holder: str, seconds: int) -> StoreError:
     host, _, rest = holder.partition("/")
     return StoreError(
         f"{what}-running",
-        f"another {what} is running here: {host}, process {rest.partition('/')[0]}",
+        f"another leftfold {what} is running, on host {host} with process id {rest.partition('/')[0]}",
         why="two at once could each undo half of what the other does",
-        fix=f"wait for it; if it died, its claim ends by itself within {max(seconds, 1)} s",
+        fix=f"wait until it ends; if it was killed, its lease expires within {max(seconds, 1)} s; then leftfold {what}",
         retriable=True,
     )

@@ -28,11 +28,12 @@ from leftfold.fold.values import entity_text
 from leftfold.fold.vector import VectorDefinition
 from leftfold.store.client import AsyncClient, Client, HashRead, pack
 from leftfold.store.layout import ROW_FIELD, LedgerRow, Names, definition_in, ledger_in, vector_name
-from leftfold.store.tile_read import Held, TileRead, WindowedPart, not_kept
+from leftfold.store.tile_read import Held, TileRead, WindowedPart, not_kept, off_step
 
 Exchange = Generator[list[bytes], list[Any], Any]  # yields packed commands, receives their replies
 _ROW = HashRead((ROW_FIELD,))
 _DAY = 86_400 * SECOND
+_NEWEST_ROWS = "it keeps the newest row of each key, and no earlier one"
 _TYPES: dict[str, tuple[type, ...]] = {"string": (str,), "int": (int,), "float": (float, int), "bool": (bool,)}
 
 
@@ -468,9 +469,9 @@ def _check_past(followed: Iterable[_Followed], at: int, now: int) -> None:
     for follow in followed:
         definition = follow.definition
         if isinstance(definition, Latest):
-            raise _only_newest(definition, at)
+            raise not_kept(definition, at, _NEWEST_ROWS)
         if at < now - _DAY:  # a row without writes for so long may be gone, and would read as empty
-            raise not_kept(definition, at, "it is more than a day ago")
+            raise not_kept(definition, at, "it is more than a day ago, and the store has values of the past day")
 
 
 def _check_edge(followed: Iterable[_Followed], at: int) -> None:
@@ -478,17 +479,8 @@ def _check_edge(followed: Iterable[_Followed], at: int) -> None:
     for follow in followed:
         definition = follow.definition
         if isinstance(definition, Latest):
-            raise _only_newest(definition, at)
+            raise not_kept(definition, at, _NEWEST_ROWS)
         if definition.lifetime:
-            raise not_kept(definition, at, "a feature without a window has one value, the newest")
+            raise not_kept(definition, at, "it has a feature without a window, which has one value: the newest")
         if at % definition.steps[0]:
-            raise not_kept(definition, at, "tiles are whole, and this moment lies inside one")
-
-
-def _only_newest(definition: Latest, at: int) -> StoreError:
-    return StoreError(
-        "moment-not-kept",
-        f"{definition.view} cannot be read at {from_micros(at).isoformat()}",
-        why="it holds the newest row of each key, and no earlier one",
-        fix="ask for now; what lay at an earlier moment is in the log, and a replay of it",
-    )
+            raise off_step(definition, at)

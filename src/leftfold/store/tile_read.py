@@ -16,6 +16,7 @@ from leftfold.fold import columns
 from leftfold.fold.definition import Definition, Span
 from leftfold.fold.durations import text
 from leftfold.fold.expressions import from_micros
+from leftfold.fold.latest import Latest
 from leftfold.fold.tiles import Tile, cover, floor
 from leftfold.store.client import HashRead
 from leftfold.store.layout import LIFETIME_FIELD, field
@@ -127,14 +128,23 @@ class TileRead:
 
     def _refuse_gone(self, present: list[int], decoded: list[list[Any]], at: int) -> None:
         if any(row[0] > self._indexes[i] for i, row in zip(present, decoded, strict=False)):
-            raise not_kept(self._definition, at, "newer tiles have taken the place of some that it needs")
+            raise not_kept(self._definition, at, "newer tiles have replaced some that it needs")
 
 
-def not_kept(definition: Definition, at: int, why: str) -> StoreError:
-    past = "" if definition.lifetime else f", and for whole steps of {text(definition.steps[0])} in the recent past"
+def not_kept(definition: Definition | Latest, at: int, why: str, *, instead: str = "") -> StoreError:
+    """The error for a time that the store has no value of. `instead` is a time near it that it has."""
     return StoreError(
         "moment-not-kept",
-        f"{definition.view} cannot be read at {from_micros(at).isoformat()}",
-        why=f"{why}; the store answers for now{past}",
-        fix="ask for now; what lay at an earlier moment is in the log, and a replay of it",
+        f"{definition.view} cannot be read as of {from_micros(at).isoformat()}",
+        why=why,
+        fix=f"read {instead}without at= for the value of now; for a value of any other time make a training set: "
+        f"app.training_set(labels, {definition.view!r}, time=COLUMN)",
     )
+
+
+def off_step(definition: Definition, at: int) -> StoreError:
+    """The error for a time inside of a tile."""
+    step = definition.steps[0]
+    before = from_micros(at - at % step).isoformat()
+    why = f"the store has values of now and of every whole {text(step)} of the past day, and this time is between two"
+    return not_kept(definition, at, why, instead=f"at={before}, or ")

@@ -43,6 +43,18 @@ CALLS_PER_ROUND_TRIP = 16
 KEPT = 86_400 * SECOND
 # How long a build counts as running after its process last said so. The process says so every few seconds.
 RUNNING_S = 120
+OLDER_CHECKPOINT = (
+    "the checkpoint is older than the data already written: it was restored from a backup, or another run continued "
+    "with a copy of it. To continue from it would overwrite newer values"
+)
+
+
+def newer_checkpoint(view: str) -> str:
+    """Return the fix for a checkpoint that is older than the stores."""
+    return (
+        f"leftfold run --fresh {view} reads the log again from its start into a new build; or put the newest "
+        "checkpoint back, or end the other run, then leftfold run"
+    )
 
 
 @dataclass(frozen=True)
@@ -317,14 +329,10 @@ class BuildWriter:
         behind = applied < batch
         raise StoreError(
             "store-behind" if behind else "store-ahead",
-            f"{view}: the store holds batches up to {applied}, the checkpoint continues with {batch}",
-            why="the store lost data or was emptied"
-            if behind
-            else "the checkpoint is older than what was written: it was restored from a backup, or another run goes on",
+            f"{view}: the store has batches up to {applied}, and the checkpoint's next one is {batch}",
+            why="the store lost data or was emptied" if behind else OLDER_CHECKPOINT,
             state="the batch was not written; readers see the store as it is",
-            fix="leftfold run repairs it at its next start"
-            if behind
-            else f"leftfold run --fresh {view} reads the log again from its start into a new build",
+            fix="leftfold run repairs it at its next start" if behind else newer_checkpoint(view),
             retriable=behind,
         )
 

@@ -9,7 +9,7 @@ from typing import Any
 from leftfold.declare.catalog import Catalog, DeclaredView
 from leftfold.declare.free import View
 from leftfold.declare.vector import Vector
-from leftfold.errors import DeclarationError
+from leftfold.errors import DeclarationError, name_known
 from leftfold.fold.known import MODES, AsOf
 from leftfold.fold.vector import Part, VectorDefinition
 
@@ -55,7 +55,7 @@ def vector_of(vector: Any, catalog: Catalog) -> VectorDefinition:
             "not-a-vector",
             f"a training set was asked for {vector!r}",
             why="its features are those of a lf.Vector, a lf.Features or a lf.Table",
-            fix="pass such a class, or its name",
+            fix="pass a lf.Vector, lf.Features or lf.Table, or its name",
         )
     if isinstance(declared.definition, View):
         raise DeclarationError(
@@ -89,7 +89,7 @@ def check_options(options: TrainingOptions, views: Mapping[str, DeclaredView]) -
         if unknown := [name for name in named if name not in views]:
             raise DeclarationError(
                 "unknown-view",
-                f"{option}= names {unknown[0]!r}, which is no view of this training set",
-                why=f"it is made of {', '.join(views)}",
-                fix="name one of these",
+                f"{option}= names {unknown[0]!r}, and the training set has no such view",
+                why=f"its features are of {', '.join(views)}",
+                fix=name_known(unknown[0], list(views), "or leave it out"),
             )

@@ -118,9 +118,9 @@ def refuse_another(deployment: Deployment, frozen: FrozenPosition) -> None:
     if topic_id != frozen.id:
         raise RunError(
             "history-gone",
-            f"topic {frozen.topic} is not the one that this rests on",
-            why=f"it was deleted and made again since: its id was {frozen.id}, and is {topic_id} now",
-            fix="make the training set anew from what the topic has now",
+            f"topic {frozen.topic} is not the one whose offsets this needs",
+            why=f"it was deleted and recreated since: its id was {frozen.id}, and is {topic_id} now",
+            fix="make a new training set from what the topic has now",
         )
 
 
@@ -134,9 +134,9 @@ def gone_from_log(deployment: Deployment, frozen: FrozenPosition, partitions: in
     ranges = ", ".join(f"{frozen.topic}/{p}: {a} to {b - 1} ({b - a})" for p, (a, b) in sorted(gaps.items()))
     return RunError(
         "history-gone",
-        f"the log no longer has all that this rests on: {ranges}",
+        f"the log no longer has all offsets that this needs: {ranges}",
         why="retention or a person deleted the oldest records of these partitions",
-        fix="make the training set anew from what the log still has; archive=True keeps what retention deletes",
+        fix="make a new training set from what the log still has; archive=True keeps what retention deletes",
     )
 
 
@@ -152,6 +152,6 @@ def schemas_of(deployment: Deployment, frozen: FrozenPosition, known: Mapping[in
             "schema-gone",
             f"the registry no longer has schema {missing[0]}, with which records of {frozen.topic} were read",
             why="without it the same records cannot be read again",
-            fix="bring back the registry's schemas; or make the training set anew, without --verify",
+            fix="bring back the registry's schemas; or make a new training set, without --verify",
         )
     return {schema_id: found[schema_id] for schema_id in frozen.schemas}

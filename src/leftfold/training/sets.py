@@ -198,11 +198,13 @@ def again(directory: str, deployment: Deployment, *, engine: Engine | None = Non
     for name, frozen in manifest["views"].items():
         declared = deployment.catalog.view(name)
         if declared.fingerprint != frozen["fingerprint"]:
+            columns = ", ".join(part.name for part in vector.parts if part.view == name)
             raise ProjectError(
                 "definition-changed",
                 f"{name} is declared differently from when {directory} was made",
-                why=f"its meaning was {frozen['fingerprint']}, and is {declared.fingerprint} now: values would differ",
-                fix="bring back the declarations of that time; or make a new training set",
+                why=f"its fingerprint was {frozen['fingerprint']}, and is {declared.fingerprint} now: {columns} would "
+                "have other values",
+                fix="check out the declarations of that time, or make a new training set with another --out",
                 source=declared.source,
             )
     options = TrainingOptions(**manifest["options"])

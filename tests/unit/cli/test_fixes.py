@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from leftfold.cli.explained import DATA
 from leftfold.cli.fixes import GROUPS, WITHOUT_PROFILE, fix_for
 from leftfold.cli.main import VERBS, cli, main
+from leftfold.errors import start_or_check
 
 TOML = """
 [project]
@@ -43,9 +44,10 @@ namespace = "staging"
         ("leftfold plan --profile other", "leftfold plan --profile other"),
         ("leftfold logs registry (local), or ask", "leftfold logs registry (local), or ask"),
         (
-            "leftfold status shows what runs; leftfold up starts the local cluster",
-            "leftfold status --profile prod shows what runs",
+            start_or_check("online.url of the profile"),
+            "leftfold status --profile prod shows what runs; check online.url in [profile.prod]",
         ),
+        ("correct registry.password of the profile", "correct registry.password in [profile.prod]"),
         ("leftfold up", "leftfold up"),
         ("pip install 'leftfold[spark]'", "pip install 'leftfold[spark]'"),
         ("leftfold is not a verb here", "leftfold is not a verb here"),
@@ -56,9 +58,14 @@ def test_commands_name_the_profile(fix: str, expected: str) -> None:
 
 
 def test_a_profile_on_the_local_cluster_can_be_started() -> None:
-    fix = "leftfold status shows what runs; leftfold up starts the local cluster"
+    fix = start_or_check("online.url of the profile")
     expected = "leftfold status --profile staging shows what runs; leftfold up starts the local cluster"
     assert fix_for(fix, "staging", elsewhere=False) == expected
+
+
+def test_the_local_cluster_has_no_part_for_engines_elsewhere() -> None:
+    fix = fix_for(start_or_check("online.url of the profile"), "local", elsewhere=False)
+    assert fix == "leftfold status shows what runs; leftfold up starts the local cluster"
 
 
 def test_the_tables_are_of_these_verbs() -> None:
@@ -101,7 +108,13 @@ def test_an_error_of_a_verb(
         main()
     error = json.loads(capsys.readouterr().out)["error"]
     assert error["code"] == ("store-unreachable" if named else "cluster-down")
-    assert error["fix"] == ("leftfold status --profile prod shows what runs" if named else "leftfold up")
+    if named:
+        assert error["fix"].startswith(
+            "leftfold status --profile prod shows what runs; check host and port in online.url"
+        )
+        assert "in [profile.prod]" in error["fix"]
+    else:
+        assert error["fix"] == "leftfold up"
 
 
 def test_outside_of_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

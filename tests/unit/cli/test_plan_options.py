@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import leftfold as lf
-from leftfold.cli.plan_options import HandlerTime, asked, load_options
+from leftfold.cli.plan_options import NamedTime, asked, load_options
 from leftfold.hazards.hazard import DOWNTIME
 from leftfold.plan.diff import PlanOptions
 from tests.unit.conftest import TOML, MakeProject
@@ -48,14 +48,25 @@ def test_all_of_it() -> None:
     assert (load.consumer_rate, load.catch_up_s, load.downtime) == (25_000, 1_800, 5 * 86_400_000_000)
 
 
+def test_all_needs() -> None:
+    needs = said(
+        *("--no-replay", "clicks", "--no-replay", "items", "--queue", "items", "--answers", "clicks"),
+        *("--largest", "clicks=5m", "--freshness", "user_activity=50ms"),
+    ).needs
+    assert needs.no_replay == {"clicks", "items"}
+    assert needs.queues == {"items"}
+    assert needs.answers == {"clicks"}
+    assert (needs.largest, needs.freshness) == ({"clicks": 5e6}, {"user_activity": 0.05})
+
+
 def test_the_time_of_a_record_in_a_handler(make_project: MakeProject) -> None:
     consumer = '\n\n@lf.consumer(clicks, start="now")\ndef notify(click: Click) -> None: ...\n'
     root = make_project(TOML)
     (root / "streams.py").write_text((root / "streams.py").read_text() + consumer)
-    time = HandlerTime().convert("notify=0.2ms", None, None)
+    time = NamedTime("CONSUMER=DURATION").convert("notify=0.2ms", None, None)
     assert asked(lf.open(root), handlers=[time]).handlers == {"notify": pytest.approx(0.0002)}
     with pytest.raises(click.BadParameter):
-        HandlerTime().convert("notify=fast", None, None)
+        NamedTime("CONSUMER=DURATION").convert("notify=fast", None, None)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +86,12 @@ def test_the_time_of_a_record_in_a_handler(make_project: MakeProject) -> None:
         ("--catch-up", "soon"),
         ("--downtime", "0s"),
         ("--consumer-rate", "0"),
+        ("--no-replay", "nobody"),
+        ("--queue", "user_activity"),
+        ("--answers", "nobody"),
+        ("--largest", "nobody=5m"),
+        ("--freshness", "clicks=1s"),
+        ("--freshness", "user_activity=soon"),
     ],
 )
 def test_wrong_usage(arguments: tuple[str, ...]) -> None:

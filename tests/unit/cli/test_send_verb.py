@@ -164,7 +164,7 @@ def test_unknown_lines_are_named_before_a_bad_one(here: Path, client: Answers) -
     assert "line 6 is no Tap" in error.what
     assert error.state == ("lines 1, 5: acknowledged; lines 2, 4: unknown, may be in the log; from line 6 on: not sent")
     assert error.fix.startswith(
-        "correct the cause and line 6, then send what is not in the log: tail -n +6 FILE | leftfold send taps -; "
+        "correct line 6; send what is not in the log: tail -n +6 FILE | leftfold send taps -; "
         "read what is in the log once all brokers are well: leftfold replay taps --from "
     )
     assert error.details["lines"]["unknown"] == [(2, 2), (4, 4)]

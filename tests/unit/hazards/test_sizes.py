@@ -20,7 +20,8 @@ from leftfold.kafka.observed import ObservedBroker, ObservedDisk
 from leftfold.settings import Kafka, Profile
 from leftfold.sizing.catalog_size import Known, size_catalog
 from leftfold.sizing.constants import Constants
-from leftfold.sizing.load import Given, Needs
+from leftfold.sizing.load import Given
+from leftfold.sizing.wrong_tool import Needs
 from tests import clusters
 from tests.unit.hazards.judging import LOCAL, codes, facts, judged
 
@@ -44,12 +45,17 @@ PROD = Profile(name="prod", kafka=Kafka(bootstrap="kafka.example:9092"))
 
 
 def sized(
-    rate: float = 2_000, cores: int | None = None, profile: Profile = PROD, disks: tuple[int, ...] = (), **given: Any
+    rate: float = 2_000,
+    cores: int | None = None,
+    profile: Profile = PROD,
+    disks: tuple[int, ...] = (),
+    needs: Needs | None = None,
+    **given: Any,
 ) -> Facts:
     """A load of a few thousand people, unless said otherwise. `disks` are bytes of one disk of each broker."""
     catalog, _ = Catalog.of([clicks, Activity])
     asked = Given(**{"rate": rate, "keys": 5_000, "record_bytes": 200, **given})
-    made = size_catalog(catalog, {"clicks": Known(given=asked)}, Constants(), cores=cores)
+    made = size_catalog(catalog, {"clicks": Known(given=asked)}, Constants(), cores=cores, needs=needs)
     known = facts(clicks, Activity, profile=profile, sizing=made)
     if not disks:
         return known
@@ -87,13 +93,14 @@ PROVOKED: list[tuple[dict[str, Any], str, str, str]] = [
     ({"rate": 60_000, "cores": 1}, "view-falls-behind", "view activity", "danger"),
     ({"rate": 40_000, "cores": 1}, "view-busy", "view activity", "warning"),
     ({"rate": 20_000, "cores": 1, "catch_up_s": 600}, "view-slow-to-catch-up", "view activity", "warning"),
-    ({"needs": Needs(freshness_s=1.05)}, "view-not-fresh", "view activity", "warning"),
+    ({"needs": Needs(freshness={"activity": 1.05})}, "view-not-fresh", "view activity", "warning"),
     ({"cores": 8}, "cores-idle", "view activity", "warning"),
     ({"rate": 300_000, "keys": 10**9, "cores": 64}, "store-busy", "view activity", "warning"),
-    ({"needs": Needs(largest_bytes=2e6)}, "wrong-tool-large", "topic clicks", "warning"),
-    ({"needs": Needs(answers=True)}, "wrong-tool-answers", "topic clicks", "warning"),
-    ({"needs": Needs(transactions=True)}, "wrong-tool-transactions", "topic clicks", "warning"),
-    ({"needs": Needs(freshness_s=0.05)}, "wrong-tool-fresh", "topic clicks", "warning"),
+    ({"rate": 9, "needs": Needs(no_replay=frozenset({"clicks"}))}, "wrong-tool-small", "topic clicks", "warning"),
+    ({"needs": Needs(largest={"clicks": 2e6})}, "wrong-tool-large", "topic clicks", "warning"),
+    ({"needs": Needs(answers=frozenset({"clicks"}))}, "wrong-tool-answers", "topic clicks", "warning"),
+    ({"needs": Needs(queues=frozenset({"clicks"}))}, "wrong-tool-queue", "topic clicks", "warning"),
+    ({"needs": Needs(freshness={"activity": 0.05})}, "wrong-tool-fresh", "view activity", "warning"),
     ({"brokers": 3, "disks": (TB, 10**11, TB)}, "disk-short", "broker 2", "danger"),
 ]
 
@@ -107,18 +114,6 @@ def test_each_is_provoked(load: dict[str, Any], code: str, subject: str, level: 
     found = [hazard for rule in RULES for hazard in rule(sized(**load)) if hazard.code == code]
     assert [(hazard.subject, hazard.level) for hazard in found] == [(subject, level)]
     assert (found[0].source is None) == (code == "disk-short")
-
-
-def test_a_log_that_nobody_needs() -> None:
-    """The intake reads every topic, so only a topic without a view has one reader."""
-    catalog, _ = Catalog.of([clicks])
-    made = size_catalog(catalog, {"clicks": Known(given=Given(rate=9, needs=Needs(replay=False)))}, Constants())
-    assert judged(RULES, facts(clicks, sizing=made)) == [
-        "· warning[wrong-tool-small] topic clicks: 9 records/s, one reader, and nothing is read again\n"
-        "    why: Below about 1,000 records/s one database does it: a log earns its brokers by replay and by its "
-        "second reader.\n"
-        "    fix: use a Postgres table as a work queue (select … for update skip locked)"
-    ]
 
 
 def test_what_a_person_is_told() -> None:
@@ -140,7 +135,7 @@ def of_consumer(rate: float) -> Facts:
 
 def test_a_consumer_that_partitions_hold_back() -> None:
     assert judged(RULES, of_consumer(1_000)) == [
-        "! danger[consumer-falls-behind] consumer notify: 1,000 records/s come in, and 6 processes, one for each "
+        "! danger[consumer-falls-behind] consumer notify: 1,000 records/s arrive, and 6 processes, one for each "
         "partition, handle 599\n"
         "    why: What is not handled now is never handled: the consumer falls further behind until retention "
         "overtakes it.\n"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from leftfold.fold.definition import Definition
 from leftfold.fold.tiles import floor
-from leftfold.rebuild.cut import can_be_cut, cuts, freeze, oldest, still_there
+from leftfold.rebuild.cut import cuts, freeze, oldest, still_there, uncut
 from leftfold.run import watermark
 from tests.unit.rebuild.declared import activity, lifetime, source
 
@@ -45,10 +45,10 @@ def test_what_a_read_reaches_is_not_too_old(newest: int, ago: int) -> None:
 
 
 def test_what_can_be_cut() -> None:
-    assert can_be_cut(activity())
-    assert not can_be_cut(lifetime())
+    assert uncut(activity()) is None
+    assert uncut(lifetime()) == "it has a feature without a window"
     by_producer = tuple(replace(o, log_time="producer") for o in activity().origins)
-    assert not can_be_cut(replace(activity(), origins=by_producer))
+    assert 'has log_time="producer"' in (uncut(replace(activity(), origins=by_producer)) or "")
 
 
 class Log:

@@ -93,14 +93,13 @@ def test_nobody_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, engine:
 def test_brokers_refuse(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: str) -> None:
     error = LogError(code, "the brokers refused", why="bad credentials", fix="correct kafka.password of the profile")
     kafka = found(monkeypatch, tmp_path, kafka=error)["kafka"]
-    assert (kafka.verdict, kafka.code, kafka.fix) == ("refused", code, error.fix)
+    assert (kafka.verdict, kafka.code, kafka.fix) == ("refused", code, "correct kafka.password in [profile.prod]")
     assert "bad credentials" in kafka.detail
 
 
 def test_the_registry_refuses_a_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    error = LogError(
-        "registry-refused", "the schema registry at x answered 401", why="no", fix="leftfold logs registry"
-    )
+    fix = "correct registry.username and registry.password of the profile"
+    error = LogError("registry-denied", "the registry refused the login (HTTP 401)", why="no", fix=fix)
     registry = found(monkeypatch, tmp_path, registry=error)["registry"]
     assert registry.verdict == "refused"
     assert "registry.password in [profile.prod]" in (registry.fix or "")

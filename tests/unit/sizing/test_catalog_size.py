@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,14 +25,15 @@ from leftfold.kafka.sample import Sample
 from leftfold.run import probed, watermark
 from leftfold.sizing import constants as kept
 from leftfold.sizing import widths
-from leftfold.sizing.catalog_size import Known, size_catalog, wrong_tool
+from leftfold.sizing.catalog_size import Known, size_catalog
 from leftfold.sizing.constants import Constants
 from leftfold.sizing.fit import Timed, fit, median
 from leftfold.sizing.line import Line, table
-from leftfold.sizing.load import Given, Load, Needs, estimated_bytes, load_of
+from leftfold.sizing.load import Given, Load, estimated_bytes, load_of
 from leftfold.sizing.log_size import explain_partitions, log_advice, log_lines, partitions
 from leftfold.sizing.pace import Shape, batch, full, steady
 from leftfold.sizing.view_size import expected_tiles, size_view
+from leftfold.sizing.wrong_tool import Needs, wrong_tools
 from leftfold.store.layout import Build, Names
 from leftfold.units import amount
 from tests.clusters import seen_topic
@@ -59,7 +59,16 @@ ROUND = replace(
 )
 BIG = Load(rate=600_000, record_bytes=1_000)
 DRIVERS = Load(rate=10_000, record_bytes=200, keys=10_000, partitions=20)
+SMALL = Load(rate=200, record_bytes=300)
 CATALOG = probed.catalog()
+# The topic BYTES has no reader, and TOPIC has one view.
+EVERYTHING = Needs(
+    no_replay=frozenset({probed.BYTES}),
+    queues=frozenset({probed.BYTES}),
+    answers=frozenset({probed.BYTES}),
+    largest={probed.BYTES: 20e6},
+    freshness={probed.VIEW: 0.05},
+)
 
 
 def activity() -> Definition:
@@ -84,7 +93,9 @@ def test_golden() -> None:
         "a view of 20,000 records/s and a million people": str(
             size_catalog(CATALOG, {probed.TOPIC: Known(given=Given(rate=20_000, keys=1_000_000))}, ROUND)
         ),
-        "everything that makes it the wrong tool": "\n".join(map(str, wrong_tool(everything_wrong(), ROUND))),
+        "everything that makes it the wrong tool": "\n".join(
+            str(wrong.advice) for wrong in wrong_tools(CATALOG, {probed.BYTES: SMALL}, EVERYTHING, ROUND)
+        ),
     }
     text = "\n\n".join(f"# {heading}\n{body}" for heading, body in parts.items()) + "\n"
     if WRITE:
@@ -159,48 +170,6 @@ def test_as_many_as_kafka_carries_are_not_refused() -> None:
     log_lines(Load(rate=1, record_bytes=1, partitions=4_000, brokers=3), ROUND)
     with pytest.raises(DeclarationError, match="4,001 partitions"):
         log_lines(Load(rate=1, record_bytes=1, partitions=4_001, brokers=3), ROUND)
-
-
-# The wrong tool ----------------------------------------------------------------------------------------------------
-
-
-def everything_wrong() -> Load:
-    needs = Needs(replay=False, answers=True, transactions=True, freshness_s=0.05, largest_bytes=20e6)
-    return Load(rate=200, record_bytes=300, needs=needs)
-
-
-CODES = ("small", "large", "answers", "transactions", "fresh")
-
-
-def test_every_reason_has_its_number() -> None:
-    found = wrong_tool(everything_wrong(), ROUND)
-    assert [advice.code for advice in found] == [f"wrong-tool-{code}" for code in CODES]
-    assert all(re.search(r"\d", advice.what + advice.why) for advice in found)
-
-
-def test_a_usual_load_has_no_reason() -> None:
-    assert wrong_tool(BIG) == ()
-    assert wrong_tool(DRIVERS) == ()
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"readers": 2},
-        {"rate": 1_000.0},
-        {"needs": Needs(replay=True)},
-    ],
-)
-def test_few_records_are_no_reason_where_a_log_pays(changed: dict[str, object]) -> None:
-    few = Load(rate=200, record_bytes=300, needs=Needs(replay=False))
-    assert [advice.code for advice in wrong_tool(few)] == ["wrong-tool-small"]
-    assert wrong_tool(replace(few, **changed)) == ()  # type: ignore[arg-type] # fields of a load
-
-
-def test_freshness_is_judged_by_the_batch_that_was_measured() -> None:
-    wanted = replace(BIG, needs=Needs(freshness_s=0.8))
-    assert wrong_tool(wanted, replace(ROUND, batch_s=0.3)) == ()
-    assert [a.code for a in wrong_tool(wanted, replace(ROUND, batch_s=0.5))] == ["wrong-tool-fresh"]
 
 
 # Batches -----------------------------------------------------------------------------------------------------------
@@ -301,8 +270,8 @@ def test_a_slow_catch_up_is_told() -> None:
 
 
 def test_a_view_that_is_not_as_fresh_as_asked_is_told() -> None:
-    load = Load(rate=1_000, record_bytes=100, partitions=6, needs=Needs(freshness_s=1.5))
-    late = size_view(activity(), load, replace(ROUND, batch_s=0.9), cores=4)
+    load = Load(rate=1_000, record_bytes=100, partitions=6, freshness_s=1.42)
+    late = size_view(activity(), load, replace(ROUND, batch_s=0.7), cores=4)
     assert [advice.code for advice in late.advice] == ["view-not-fresh"]
     assert size_view(activity(), load, ROUND, cores=4).advice == ()
 

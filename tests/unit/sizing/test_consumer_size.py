@@ -76,7 +76,7 @@ def test_a_handler_that_takes_nothing_leaves_the_loop() -> None:
 def test_partitions_cap_it_and_more_calls_at_once_help() -> None:
     (advice,) = only(sized(consumer(), 2_000)).advice
     assert str(advice) == (
-        "consumer-falls-behind: 2,000 records/s come in, and 6 processes, one for each partition, handle 1,194\n"
+        "consumer-falls-behind: 2,000 records/s arrive, and 6 processes, one for each partition, handle 1,194\n"
         "    why: what is not handled now is never handled: the consumer falls further behind until retention "
         "overtakes it\n"
         "    fix: declare parallel=4, or use a topic with 21 partitions"

@@ -200,7 +200,7 @@ def taken_over(topic: str, why: str) -> RunError:
         f"another query writes to the archive of {topic}",
         why=why,
         state="this batch was not appended; the table holds every record up to its end, once",
-        fix="run one intake per topic: end the other run, or this one; a new start goes on from the table",
+        fix="run one intake per topic: end the other run, or this one; a new start continues from the table",
     )
 
 

@@ -55,7 +55,7 @@ def recomputing(view: str) -> Iterator[None]:
         said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise in_java(str(error)) or RunError(
             "repair-failed",
-            f"{view} could not be computed anew from the log",
+            f"{view} could not be computed again from the log",
             why="its function keeps no state and names no latest=: which row of a key is the newest depends on the "
             "batches, which are gone"
             if unclear

@@ -149,8 +149,8 @@ def check_columns(frame: DataFrame, score: str, label: str, by: Sequence[str]) -
         raise DeclarationError(
             "evaluation-column",
             f"figures were asked for by {unknown[0]}, which no prediction has",
-            why=f"its fields are {', '.join(kinds)}; and the hour of scored_at is called hour",
-            fix="name some of these in by=",
+            why=f"its fields are {', '.join(kinds)}, and hour, which is the hour of scored_at",
+            fix=f"leave it out, or name in by= some of {', '.join([*kinds, 'hour'])}",
         )
     if not isinstance(kinds[score], T.NumericType | T.BooleanType):
         raise DeclarationError(

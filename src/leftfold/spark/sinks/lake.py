@@ -211,7 +211,7 @@ def _starts(admin: Admin, topic: str, view: str, ends: Ends) -> dict[str, int]:
         raise RunError(
             "lake-ahead",
             f"{view}: the lake holds the changelog up to {ends_text(beyond)}, the topic {topic} ends before",
-            why="the topic was deleted and made again, or the table belongs to another",
+            why="the topic was deleted and recreated, or the table belongs to another",
             fix="give the view another lake, or rename the table; the lake is then fed from the changelog's start",
         )
     return {str(p): ends.get(p, -2) for p in range(partitions)}
@@ -223,5 +223,5 @@ def _taken(view: str, why: str) -> RunError:
         f"{view}: another query writes to its lake",
         why=why,
         state="this batch was not appended; the table holds every record up to its end, once",
-        fix="run one query per lake: end the other, or this one; a new start goes on from the table",
+        fix="run one query per lake: end the other, or this one; a new start continues from the table",
     )

@@ -174,11 +174,11 @@ def _check_columns(view: View, types: dict[str, str]) -> None:
             raise refuse(
                 f"is keyed by {name}, which is {types[name]}",
                 "a row is looked up by the text of its key",
-                "key it by text or whole numbers",
+                "key it by a string or an integer",
             )
     if view.latest and _KINDS[types[view.latest]] not in ("int", "datetime"):
         raise refuse(
             f"has latest={view.latest!r}, which is {types[view.latest]}",
-            "the newest row is the one with the largest number or the latest moment",
-            "name such a column",
+            "the newest row is the one with the largest number or the latest time",
+            "name a column of numbers or of timestamps",
         )
