@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 import yaml
 from docs.website.markdown import headings
@@ -18,7 +17,6 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from leftfold.cli import explained
-from leftfold.cli.main import cli
 from leftfold.consume.metrics import consumer_metrics
 from leftfold.consume.progress import ConsumerProgress
 from leftfold.declare.acceptance import OUTCOMES
@@ -144,39 +142,6 @@ def test_codes_that_guides_name_for_the_run_time_have_a_row(guide: str) -> None:
     codes = {code for cell in first_cells for code in re.findall(r"`([a-z-]+)`", cell)}
     assert len(codes) >= 4
     assert codes - set(codes_of(HERE / "codes.md")) == set()
-
-
-# Commands -----------------------------------------------------------------------------------------------------------
-
-
-def commands(text: str) -> Iterator[str]:
-    """Every `leftfold …` in code, without what follows in a pipe, a comment or another command."""
-    blocks = re.findall(r"^ *```(?:bash|console|yaml|py|python)\n(.*?)^ *```$", text, re.DOTALL | re.MULTILINE)
-    spans = re.findall(r"`([^`\n]+)`", re.sub(r"^ *```.*?^ *```$", "", text, flags=re.DOTALL | re.MULTILINE))
-    for line in [line for block in blocks for line in block.splitlines()] + spans:
-        for command in re.split(r"(?<![\w./=-])(?<!import )leftfold (?=[a-z-])", line)[1:]:
-            yield re.split(r" [#|>;&]|&&", command)[0]
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_commands_and_options_exist(page: Path) -> None:
-    for command in commands(page.read_text()):
-        words = re.sub(r"^(-C \S+ ?|--version)", "", command).split()
-        if not words:  # options of `leftfold` itself
-            continue
-        called = cli.get_command(click.Context(cli), words[0])
-        assert called is not None, f"there is no `leftfold {words[0]}`"
-        if isinstance(called, click.Group) and len(words) > 1:
-            assert words[1] in called.commands, f"there is no `leftfold {words[0]} {words[1]}`"
-            called = called.commands[words[1]]
-        options = {option for parameter in called.params for option in parameter.opts}
-        given = {word.partition("=")[0] for word in words if re.match(r"--[a-z]", word)}
-        assert given <= options, f"`leftfold {command}`: there is no {given - options}"
-
-
-def test_the_check_of_commands_reads_blocks_and_spans() -> None:
-    text = "`leftfold status --profile prod`\n```bash\nx && leftfold -C shop plan --out f  # leftfold fly\n```\n"
-    assert list(commands(text)) == ["-C shop plan --out f ", "fly", "status --profile prod"]
 
 
 # The image ----------------------------------------------------------------------------------------------------------
