@@ -1,8 +1,8 @@
 """Pictures of a terminal: `python -m docs.website.pictures` draws what a command of the tutorial printed, as SVG.
 
-A block of the tutorial with the note `picture: NAME` has its output in docs/images/terminal/NAME.txt, as a real run has
-printed it. The picture needs no font of another host, is light or dark as the reader's system is, and its text can be
-selected. Its colors are those of marks, such as ✓; a terminal shows them in one color.
+A block of the tutorial with the note `picture: NAME` is in docs/images/terminal/NAME.txt, as a real run has printed it;
+a line `…` is for lines that the block leaves out. A picture needs no font of another host, is light or dark as the
+reader's system is, and its text can be selected. It colors marks, such as ✓, which a terminal does not.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from html import escape
 from pathlib import Path
 
 DIRECTORY = Path(__file__).parents[1] / "images" / "terminal"
-COLUMNS = 100  # a longer line is wrapped, as a terminal does it
+COLUMNS = 104  # a longer line is wrapped, as a terminal does it
 _WIDTH, _HEIGHT, _EDGE, _BAR = 8.4, 20, 18, 34  # px: of a character and a line; around the text, and above it
 
 # The classes of parts of a line. The first pattern that fits a line decides; each of its groups is a class.
@@ -27,6 +27,8 @@ _RULES = [
     re.compile(r"^(?P<good>✓) .*$"),
     re.compile(r"^.* (?P<good>✓)(?: .*)?$"),
     re.compile(r"^.*(?P<bad>✗).*$"),
+    re.compile(r"^.*  (?P<warn>late)  .*$"),
+    re.compile(r"^(?P<quiet>…)$"),
 ]
 
 _SVG = """\

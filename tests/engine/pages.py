@@ -119,11 +119,24 @@ def check_read(page: Path) -> None:
 
 
 def matches(shown: str, output: str) -> bool:
-    """`…` is anything within a line; alone on a line it is any number of lines."""
+    """`…` is anything within a line; alone on a line it is any number of lines. Spaces at the end do not count."""
+    return _match(shown, output) is not None
+
+
+def filled(shown: str, output: str) -> str:
+    """What is shown, with what was printed for each `…` within a line. One that stands for lines stays."""
+    found = _match(shown, output)
+    assert found, "compare first"
+    printed = iter(found.groups())
+    return "".join(f"{'…' if line.strip() == '…' else next(printed)}\n" for line in shown.splitlines())
+
+
+def _match(shown: str, output: str) -> re.Match[str] | None:
     pattern = ""
     for line in shown.splitlines():
-        pattern += r"(?:.*\n)*?" if line.strip() == "…" else ".*?".join(map(re.escape, line.split("…"))) + r"\n"
-    return re.fullmatch(pattern, output) is not None
+        within = ".*?".join(map(re.escape, line.rstrip().split("…")))
+        pattern += r"(?:.*\n)*?" if line.strip() == "…" else rf"({within}) *\n"
+    return re.fullmatch(pattern, output)
 
 
 def edited(text: str, body: str, *, after: str | None) -> str:

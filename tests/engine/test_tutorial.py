@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from docs.website import pictures
 
-from tests.engine.pages import DOCS, Block, Done, Following, Shell, blocks, check_read, edited, matches
+from tests.engine.pages import DOCS, Block, Done, Following, Shell, blocks, check_read, edited, filled, matches
 
 PARTS = (DOCS / "tutorial.md", DOCS / "tutorial-training.md")
 README = Path(__file__).parents[2] / "README.md"
@@ -91,9 +91,10 @@ def test_the_readme_shows_what_was_printed(shell: Shell, first_commands: list[Do
 
 
 def keep(block: Block, done: Done) -> None:
-    """Keep the output that a picture draws, if golden files are written."""
+    """Keep what a picture draws, if golden files are written: the block, with what was printed within its lines."""
     if block.picture and os.environ.get("LEFTFOLD_GOLDEN") == "write":
-        pictures.text_of(block.picture).write_text(f"$ {done.command}\n{done.output}", encoding="utf-8")
+        ((command, shown),) = block.commands()
+        pictures.text_of(block.picture).write_text(f"$ {command}\n{filled(shown, done.output)}", encoding="utf-8")
 
 
 def test_both_parts(shell: Shell, first_commands: list[Done], capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,6 +114,9 @@ def test_the_tutorial_is_read() -> None:
     assert matches("…\n", "")
     assert not matches("a\n", "a\nb\n")
     assert not matches("", "unexpected\n")
+    assert matches("a\n\nb\n", "a  \n\nb\n")
+    assert not matches("a b\n", "ab\n")
+    assert filled("a … c\n\n…\nd…\n", "a b c  \n\nx\ny\nd 1 2\n") == "a b c\n\n…\nd 1 2\n"
     assert edited("a = 1\n  b = 2\nc = 3\nb = 4\n", "x\n", after="b") == "a = 1\n  b = 2\nx\nc = 3\nb = 4\n"
     assert edited("a = 1\n", "x\n", after=None) == "a = 1\nx\n"
 
