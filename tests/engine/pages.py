@@ -119,7 +119,10 @@ def check_read(page: Path) -> None:
 
 
 def matches(shown: str, output: str) -> bool:
-    """`…` is anything within a line; alone on a line it is any number of lines. Spaces at the end do not count."""
+    """`…` is anything within a line; alone on a line it is any number of lines.
+
+    Spaces at the end of a line do not count, nor does a last line that is not ended.
+    """
     return _match(shown, output) is not None
 
 
@@ -136,7 +139,7 @@ def _match(shown: str, output: str) -> re.Match[str] | None:
     for line in shown.splitlines():
         within = ".*?".join(map(re.escape, line.rstrip().split("…")))
         pattern += r"(?:.*\n)*?" if line.strip() == "…" else rf"({within}) *\n"
-    return re.fullmatch(pattern, output)
+    return re.fullmatch(pattern, output if output.endswith("\n") or not output else f"{output}\n")
 
 
 def edited(text: str, body: str, *, after: str | None) -> str:

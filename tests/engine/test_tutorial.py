@@ -114,7 +114,7 @@ def test_the_tutorial_is_read() -> None:
     assert matches("…\n", "")
     assert not matches("a\n", "a\nb\n")
     assert not matches("", "unexpected\n")
-    assert matches("a\n\nb\n", "a  \n\nb\n")
+    assert matches("a\n\nb\n", "a  \n\nb")
     assert not matches("a b\n", "ab\n")
     assert filled("a … c\n\n…\nd…\n", "a b c  \n\nx\ny\nd 1 2\n") == "a b c\n\n…\nd 1 2\n"
     assert edited("a = 1\n  b = 2\nc = 3\nb = 4\n", "x\n", after="b") == "a = 1\n  b = 2\nx\nc = 3\nb = 4\n"
