@@ -8,7 +8,7 @@ ENGINE ?= tests/engine
 BRIEF := JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test engine nightly docs bench crds crash-matrix many-keys rebuilds rejects replay verdicts model archive kills executors meaning acceptance state point-in-time parity rewritten store-faults poison outage secured deliveries scoring skew rebalances rideshare log-model schedules serving nine-am figures outcomes recommender both-ways
+.PHONY: help setup check format test engine nightly docs pictures bench crds crash-matrix many-keys rebuilds rejects replay verdicts model archive kills executors meaning acceptance state point-in-time parity rewritten store-faults poison outage secured deliveries scoring skew rebalances rideshare log-model schedules serving nine-am figures outcomes recommender both-ways
 
 help: ## This list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -142,6 +142,9 @@ docs: ## The docs site in site/, and the check of its links, anchors, entries an
 	$(BIN)/python -c "import zensical, mkdocstrings_handlers.python" || $(BIN)/pip install --quiet -e '.[docs]'
 	$(BIN)/python -m docs.website
 	$(BIN)/pytest -q tests/docs/check_site.py
+
+pictures: ## Draw the pictures of a terminal once more, from what the tutorial's test has printed
+	$(BIN)/python -m docs.website.pictures
 
 bench: ## Ratios against the bare engines
 	$(BIN)/python -m bench producer --json

@@ -15,7 +15,8 @@ SECTIONS: dict[str, list[Page]] = {
     "Start": [
         ("What it is", "index.md"),
         ("Install", "install.md"),
-        ("Tutorial", "tutorial.md"),
+        ("Tutorial 1: features", "tutorial.md"),
+        ("Tutorial 2: train and serve", "tutorial-training.md"),
         ("You build services", "start/application-developer.md"),
         ("You build models", "start/data-scientist.md"),
         ("You run the platform", "start/platform-engineer.md"),

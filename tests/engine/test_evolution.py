@@ -10,9 +10,9 @@ import pytest
 
 from tests.engine import guides
 from tests.engine.conftest import Cluster
-from tests.engine.test_tutorial import Shell
+from tests.engine.pages import DOCS, Shell, check_read, patched
 
-GUIDE = guides.DOCS / "guide" / "evolution.md"
+GUIDE = DOCS / "guide" / "evolution.md"
 NAMESPACE = f"g{uuid.uuid4().hex[:8]}"
 
 pytestmark = pytest.mark.timeout(900)
@@ -31,7 +31,7 @@ def test_guide(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_guide_is_read() -> None:
-    guides.check_read(GUIDE)
-    assert guides.patched("a\nb\nc\n", " a\n-b\n+x\n+y\n") == "a\nx\ny\nc\n"
+    check_read(GUIDE)
+    assert patched("a\nb\nc\n", " a\n-b\n+x\n+y\n") == "a\nx\ny\nc\n"
     with pytest.raises(AssertionError, match="not there"):
-        guides.patched("a\n", "-b\n")
+        patched("a\n", "-b\n")

@@ -10,9 +10,9 @@ import pytest
 
 from tests.engine import guides
 from tests.engine.conftest import Cluster
-from tests.engine.test_tutorial import Shell
+from tests.engine.pages import DOCS, Shell, check_read
 
-GUIDE = guides.DOCS / "guide" / "fix-and-replay.md"
+GUIDE = DOCS / "guide" / "fix-and-replay.md"
 NAMESPACE = f"f{uuid.uuid4().hex[:8]}"
 
 pytestmark = pytest.mark.timeout(900)
@@ -30,4 +30,4 @@ def test_guide(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_guide_is_read() -> None:
-    guides.check_read(GUIDE)
+    check_read(GUIDE)

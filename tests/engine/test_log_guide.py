@@ -18,9 +18,9 @@ from confluent_kafka import Consumer, Message, Producer
 import leftfold
 from tests.engine import guides, projects
 from tests.engine.conftest import Cluster
-from tests.engine.test_tutorial import Shell
+from tests.engine.pages import DOCS, Shell, check_read
 
-GUIDE = guides.DOCS / "guide" / "the-log.md"
+GUIDE = DOCS / "guide" / "the-log.md"
 NAMESPACE = f"k{uuid.uuid4().hex[:8]}"
 
 pytestmark = pytest.mark.timeout(900)
@@ -38,7 +38,7 @@ def test_guide(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_guide_is_read() -> None:
-    guides.check_read(GUIDE)
+    check_read(GUIDE)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 
 from tests.engine import guides
 from tests.engine.conftest import Cluster
-from tests.engine.test_tutorial import Shell
+from tests.engine.pages import Shell, check_read
 
 FULL = os.environ.get("LEFTFOLD_NINE_AM") == "full"
 README = guides.EXAMPLES / "nine_am" / "README.md"
@@ -38,7 +38,7 @@ def test_readme(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_readme_is_read() -> None:
-    guides.check_read(README)
+    check_read(README)
 
 
 @pytest.mark.skipif(not FULL, reason="make nine-am")

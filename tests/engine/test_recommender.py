@@ -25,7 +25,7 @@ from leftfold.local.ports import choose
 from tests.engine import guides, projects
 from tests.engine.conftest import Cluster
 from tests.engine.driving import run_until_caught_up
-from tests.engine.test_tutorial import Shell
+from tests.engine.pages import Shell, check_read
 
 README = guides.EXAMPLES / "recommender" / "README.md"
 NAMESPACE = f"r{uuid.uuid4().hex[:8]}"
@@ -47,7 +47,7 @@ def test_readme(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_readme_is_read() -> None:
-    guides.check_read(README)
+    check_read(README)
 
 
 @contextmanager

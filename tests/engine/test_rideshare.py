@@ -23,7 +23,7 @@ import leftfold
 from leftfold.units import counted
 from tests.engine import consumers, guides, projects
 from tests.engine.conftest import Cluster
-from tests.engine.test_tutorial import Shell
+from tests.engine.pages import Shell, check_read
 
 FULL = os.environ.get("LEFTFOLD_RIDESHARE") == "full"
 DRIVERS, SECONDS, KILLS = (10_000, 60, 5) if FULL else (100, 40, 1)
@@ -69,7 +69,7 @@ def test_readme(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_readme_is_read() -> None:
-    guides.check_read(README)
+    check_read(README)
 
 
 def test_every_fare_is_right_after_kills(

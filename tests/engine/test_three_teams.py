@@ -10,7 +10,7 @@ import pytest
 
 from tests.engine import guides
 from tests.engine.conftest import Cluster
-from tests.engine.test_tutorial import Shell
+from tests.engine.pages import Shell, check_read
 
 README = guides.EXAMPLES / "three_teams" / "README.md"
 NAMESPACE = f"t{uuid.uuid4().hex[:8]}"
@@ -30,4 +30,4 @@ def test_readme(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_readme_is_read() -> None:
-    guides.check_read(README)
+    check_read(README)

@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Table
-from rich.text import Text
 
 from leftfold.cli.given import as_of_options
-from leftfold.cli.output import document, json_option, next_step, people, profile_option, say
+from leftfold.cli.output import document, json_option, next_step, profile_option, say
 from leftfold.errors import RunError
 
 if TYPE_CHECKING:
     from leftfold.run.choice import Engine
-    from leftfold.training.report import Report
 
 
 @click.command("training-set")
@@ -98,7 +95,7 @@ def training_set(
         )
         return
     if counted is not None:
-        show(counted)
+        say(str(counted))
     if manifest is not None:
         say(f"✓ {manifest['rows']:,} rows with {len(manifest['features'])} features are in {out}, as of {as_of}")
         next_step(f"leftfold training-set --verify {out}")
@@ -121,23 +118,3 @@ def _verify(app: Any, directory: str, engine: Engine | None, *, explain: bool, a
         document("training-set", directory=directory, digest=digest, same=True)
     else:
         say(f"✓ {directory} made again from the same offsets is the same: {digest}")
-
-
-def show(report: Report) -> None:
-    say(f"{report.rows:,} labels, as of {report.as_of}")
-    for number, what in (
-        (report.without_time, "have no moment: nothing is known of them"),
-        (report.outside, "reach back beyond what the log still has"),
-        (report.unknown, "lie in hours in which it is not known which batch was served"),
-    ):
-        if number:
-            say(f"  {number:,} {what}")
-    table = Table(box=None, header_style="bold", padding=(0, 0, 0, 2), pad_edge=True)
-    table.add_column("feature")
-    table.add_column("missing", justify="right")
-    for first, second in report.differ:
-        table.add_column(f"{first} ≠ {second}", justify="right")
-    for name, missing in report.missing.items():
-        cells = [name, f"{missing:,}", *(f"{counts[name]:,}" for counts in report.differ.values())]
-        table.add_row(*(Text(cell) for cell in cells))
-    people().print(table)

@@ -378,9 +378,10 @@ def _judged(answer: Why, inside: Inside, accepted: int) -> Why:
     if answer.found is None:
         return answer
     differ = [value for value in answer.values if not value.same]
-    events = "1 accepted event" if accepted == 1 else f"{accepted:,} accepted events"
+    count, verb = ("1 accepted event", "gives") if accepted == 1 else (f"{accepted:,} accepted events", "give")
+    events = f"{count} in the log {verb}"
     if not differ:
-        return replace(answer, verdict="same", reason=f"{events} in the log give the values that the store gives")
+        return replace(answer, verdict="same", reason=f"{events} the values that the store gives")
     if not inside.still:
         return replace(answer, reason=f"a batch after {inside.batch} is being written, or was left half written")
     names = ", ".join(value.name for value in differ)
@@ -391,7 +392,7 @@ def _judged(answer: Why, inside: Inside, accepted: int) -> Why:
             reason=f"{names} cannot be compared: {first.topic}/{first.partition} starts at offset {first.start}, "
             "and older records are gone",
         )
-    return replace(answer, verdict="different", reason=f"{events} in the log give another value of {names}")
+    return replace(answer, verdict="different", reason=f"{events} another value of {names}")
 
 
 def tile_name(tile: TileOf) -> str:

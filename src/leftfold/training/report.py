@@ -32,6 +32,24 @@ class Report:
             {(a, b): {name: counts[a, b, name] for name in features} for a, b in pairs},
         )
 
+    def __str__(self) -> str:
+        lines = [f"{self.rows:,} labels, as of {self.as_of}"]
+        for number, what in (
+            (self.without_time, "have no time, so they have no values"),
+            (self.outside, "reach back beyond what the log still has"),
+            (self.unknown, "are from hours for which it is not known which batch was served"),
+        ):
+            if number:
+                lines.append(f"  {number:,} {what}")
+        table = [["feature", "missing", *(f"{first} ≠ {second}" for first, second in self.differ)]]
+        for name, missing in self.missing.items():
+            table.append([name, f"{missing:,}", *(f"{counts[name]:,}" for counts in self.differ.values())])
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        for first, *rest in table:
+            numbers = (cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True))
+            lines.append("  ".join(["", first.ljust(widths[0]), *numbers]))
+        return "\n".join(lines)
+
     def as_json(self) -> dict[str, Any]:
         return {
             "as_of": self.as_of,

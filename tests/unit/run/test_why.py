@@ -180,6 +180,12 @@ def outcomes(found: Why) -> list[tuple[int, str]]:
     return [(e.record.offset, e.record.outcome) for e in found.events]
 
 
+def test_one_event_gives_what_the_store_gives() -> None:
+    world = World(Shops)
+    world.keep("s", fields(world.sale("s", 2)))
+    assert world.ask(shop="s").reason == "1 accepted event in the log gives the values that the store gives"
+
+
 def test_the_events_give_what_the_store_gives(shops: World) -> None:
     found = shops.ask(shop="s")
     assert (found.verdict, found.reason) == (
