@@ -96,7 +96,7 @@ MAY_IMPORT: dict[str, set[str]] = {
             "infer",
             "run",
         ),
-        *("replay", "rebuild", "training", "quality", "project", "app", "leftfold"),
+        *("replay", "rebuild", "quality", "project", "app", "leftfold"),
     },
     "__main__": {"cli"},
 }
