@@ -14,7 +14,7 @@ from html import escape
 from pathlib import Path
 
 DIRECTORY = Path(__file__).parents[1] / "images" / "terminal"
-COLUMNS = 104  # a longer line is wrapped, as a terminal does it
+COLUMNS = 116  # a longer line is wrapped, as a terminal does it
 _WIDTH, _HEIGHT, _EDGE, _BAR = 8.4, 20, 18, 34  # px: of a character and a line; around the text, and above it
 
 # The classes of parts of a line. The first pattern that fits a line decides; each of its groups is a class.
