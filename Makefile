@@ -43,7 +43,7 @@ executors: ## On a Spark cluster: 1,000,000 events, an executor killed ten times
 	LEFTFOLD_EXECUTORS=full $(BIN)/pytest -q -m engine tests/engine/test_standalone.py -k executors_are_killed -s
 
 meaning: ## Every aggregate over three windows against a brute-force oracle: 2,000,000 events, 20,000 keys
-	LEFTFOLD_MEANING=full $(BIN)/pytest -q -m engine tests/engine/test_meaning.py -s
+	LEFTFOLD_MEANING=full $(BIN)/pytest -q tests/unit/fold/test_algebra.py tests/engine/test_meaning.py -s
 
 acceptance: ## 1,000,000 records live, after an outage, with a backlog, in three batch sizes: the same tiles
 	LEFTFOLD_ACCEPTANCE=full $(BIN)/pytest -q -m engine tests/engine/test_acceptance.py -s
