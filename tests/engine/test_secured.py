@@ -297,7 +297,7 @@ def test_a_denied_topic(shop: Shop, verb: tuple[str, ...]) -> None:
     assert error["code"] == "kafka-denied", error
     assert "User:stranger" in error["what"]
     # Of what a plan asks at once, the settings of brokers may be refused before a topic is.
-    assert "prod." in error["what"] or (verb == ("plan",) and "of the cluster" in error["what"])
+    assert "prod." in error["what"] or (verb == ("plan",) and "on the cluster" in error["what"])
     assert seconds < REFUSED_WITHIN_S
 
 
