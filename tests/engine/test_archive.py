@@ -179,7 +179,7 @@ def test_equals_the_log_wherever_the_intake_dies(
 
         intake.at_step = die
         intake.start(project.spark, until_caught_up=True)
-        projects.await_true(partial(bool, died), timeout=120, what=f"a death at {step}")
+        projects.await_true(partial(bool, died), timeout=240, what=f"a death at {step}")
         intake.stop()
         intake.wait()
     assert project.take_in().error is None
@@ -237,7 +237,7 @@ def expect_another_topic_refused(project: Archived) -> None:
     name = project.topic
     admin = AdminClient({"bootstrap.servers": project.bootstrap})  # it must outlive what it is asked for
     admin.delete_topics([name])[name].result()
-    projects.await_true(lambda: name not in project.app.log[0].partitions([name]), timeout=120, what="deletion")
+    projects.await_true(lambda: name not in project.app.log[0].partitions([name]), timeout=240, what="deletion")
     projects.apply(project.app)
     project.send(200)
     stopped = project.take_in().error
@@ -462,7 +462,7 @@ def test_what_is_imported_beside_a_compaction_stays_and_stays_once(spark: Any, t
     importer = threading.Thread(target=import_on)
     importer.start()
     try:
-        projects.await_true(lambda: imported[0] > 1, timeout=120, what="two imports")
+        projects.await_true(lambda: imported[0] > 1, timeout=240, what="two imports")
         for _ in range(20):
             (day,) = archive.days(spark, table)
             archive.compact(spark, table, day)

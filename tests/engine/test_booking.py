@@ -134,18 +134,18 @@ def test_a_database_that_restarts_under_load(make: Callable[..., leftfold.App], 
     crew = app.crew("book")
     with running(crew):
         consumers.send(app, range(1_000))
-        projects.await_true(lambda: sum(booked().values()) > 0, timeout=60, what="some bookings")
+        projects.await_true(lambda: sum(booked().values()) > 0, timeout=240, what="some bookings")
         restart(cluster)
         consumers.send(app, range(1_000, 2_000))
         stop(cluster)
         consumers.send(app, range(2_000, 3_000))
-        projects.await_true(lambda: crew.progress[0].waiting, timeout=30, what="it to wait")
+        projects.await_true(lambda: crew.progress[0].waiting, timeout=240, what="it to wait")
         assert crew.progress[0].shown == "waiting"
         local_cluster.up(cluster.root)
         for start in range(3_000, 5_000, 1_000):
             consumers.send(app, range(start, start + 1_000))
             restart(cluster)
-        projects.await_true(lambda: sum(booked().values()) >= 5_000, timeout=120, what="all bookings")
+        projects.await_true(lambda: sum(booked().values()) >= 5_000, timeout=240, what="all bookings")
     assert booked() == once(range(5_000))
     assert crew.progress[0].dead == 0
     assert crew.progress[0].error is None
@@ -154,7 +154,7 @@ def test_a_database_that_restarts_under_load(make: Callable[..., leftfold.App], 
 def stop(cluster: Cluster) -> None:
     """End the database at once: what is under way is lost, and it recovers at its next start."""
     os.kill(cluster.endpoints.processes["postgres"].pid, signal.SIGQUIT)
-    projects.await_true(lambda: not cluster.endpoints.alive("postgres"), timeout=60, what="the end of Postgres")
+    projects.await_true(lambda: not cluster.endpoints.alive("postgres"), timeout=240, what="the end of Postgres")
 
 
 def restart(cluster: Cluster) -> None:

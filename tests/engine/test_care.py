@@ -82,12 +82,12 @@ def test_a_repair_keeps_nobody_waiting(project: Project, spark: Any, monkeypatch
         for one in (mine, other):
             projects.await_true(applied(one, 2_000), timeout=400, what=f"the first records of {one.view}")
         client = lose_rows(project, mine.build)
-        projects.await_true(lambda: mine.state == "repairing", timeout=120, what="a repair")
+        projects.await_true(lambda: mine.state == "repairing", timeout=240, what="a repair")
         alive = {f"lf:{project.app.profile.namespace}:running:{p.view}:{p.build}" for p in (mine, other)}
         assert client.delete(*alive) == 2
 
         project.send(300)
-        projects.await_true(applied(other, project.sent), timeout=120, what="a batch of the other view")
+        projects.await_true(applied(other, project.sent), timeout=240, what="a batch of the other view")
         projects.await_true(lambda: client.exists(*alive) == 2, timeout=240, what="the marks of running builds")
         assert mine.state == "repairing"
 

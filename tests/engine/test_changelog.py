@@ -91,7 +91,7 @@ def await_ended(changelog: ChangelogTopic) -> None:
 
     projects.await_true(
         lambda: ends(IsolationLevel.READ_COMMITTED) == ends(IsolationLevel.READ_UNCOMMITTED),
-        timeout=30,
+        timeout=240,
         what="the transactions to end",
     )
 
@@ -235,7 +235,7 @@ def test_after_compaction_a_fresh_reader_sees_the_newest_value(cluster: Cluster,
         values = [value for key, value, _ in read(changelog) if key in ("b1/60:1/a", "b1/60:1/gone")]
         return "[100,0,1]" not in values
 
-    projects.await_true(compacted, timeout=120, what="the old value to be compacted away")
+    projects.await_true(compacted, timeout=240, what="the old value to be compacted away")
     seen = state(changelog)
     assert seen["b1/60:1/a"] == "[100,1,2]"
     assert "b1/60:1/gone" not in seen

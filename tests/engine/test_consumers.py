@@ -287,12 +287,12 @@ def test_two_members_share_and_one_that_leaves_hands_over(make: Callable[[str], 
     app = make(NOTE.format(options=""))
     consumers.send(app, range(1_000))
     with consumers.consuming(app.root) as first, consumers.consuming(app.root) as second:
-        projects.await_true(lambda: len(notes(app)) >= 1_000, timeout=120, what="the first thousand")
+        projects.await_true(lambda: len(notes(app)) >= 1_000, timeout=240, what="the first thousand")
         for start in range(1_000, 5_000, 500):
             consumers.send(app, range(start, start + 500))
             if start == 2_500:
                 assert first.terminate() == 0, first.explain()
-        projects.await_true(lambda: len(notes(app)) >= 5_000, timeout=120, what="all of them")
+        projects.await_true(lambda: len(notes(app)) >= 5_000, timeout=240, what="all of them")
         assert second.terminate() == 0, second.explain()
     assert sorted(numbers(app)) == list(range(5_000)), "0 lost and 0 doubled at a graceful leave"
 
@@ -301,7 +301,7 @@ def test_a_killed_member_loses_nothing(make: Callable[[str], leftfold.App]) -> N
     app = make(NOTE.format(options=""))
     consumers.send(app, range(3_000))
     with consumers.consuming(app.root) as first:
-        projects.await_true(lambda: len(notes(app)) >= 200, timeout=60, what="some")
+        projects.await_true(lambda: len(notes(app)) >= 200, timeout=240, what="some")
         first.kill()
     consumers.ended(app.root)
     handled = numbers(app)
@@ -317,7 +317,7 @@ def test_pause_and_resume(make: Callable[[str], leftfold.App]) -> None:
         time.sleep(4)  # nothing happens, so there is nothing to await
         assert notes(app) == []
         app.resume("note")
-        projects.await_true(lambda: len(notes(app)) == 100, timeout=60, what="records after the pause")
+        projects.await_true(lambda: len(notes(app)) == 100, timeout=240, what="records after the pause")
         app.pause("note")
         time.sleep(2)
         consumers.send(app, range(100, 150))
@@ -403,7 +403,7 @@ def test_positions_cannot_be_set_under_members(make: Callable[[str], leftfold.Ap
     app = make(NOTE.format(options=""))
     consumers.send(app, range(10))
     with consumers.consuming(app.root):
-        projects.await_true(lambda: len(notes(app)) == 10, timeout=60, what="records")
+        projects.await_true(lambda: len(notes(app)) == 10, timeout=240, what="records")
         position = app.position("note")
         with pytest.raises(LogError) as refused:
             position.set(position.moves("beginning"))

@@ -56,7 +56,7 @@ def test_a_partition_that_was_paused_comes_back(cluster: Cluster, tmp_path: Path
         polled()
         return len(events.parts) == number
 
-    projects.await_true(lambda: assigned(6), timeout=120, what="all partitions")
+    projects.await_true(lambda: assigned(6), timeout=240, what="all partitions")
     member.pause()
     other = Member(app.kafka, group, [topic], others)
 
@@ -64,17 +64,17 @@ def test_a_partition_that_was_paused_comes_back(cluster: Cluster, tmp_path: Path
         other.poll(1_000, 0.1)
         return assigned(3) and len(others.parts) == 3
 
-    projects.await_true(is_shared, timeout=120, what="half of them to move")
+    projects.await_true(is_shared, timeout=240, what="half of them to move")
     member.resume()
     other.close()
-    projects.await_true(lambda: assigned(6), timeout=120, what="all partitions again")
+    projects.await_true(lambda: assigned(6), timeout=240, what="all partitions again")
     consumers.send(app, range(300))
 
     def has_read_all() -> bool:
         seen.update(polled())
         return len(seen) == 6
 
-    projects.await_true(has_read_all, timeout=60, what="records of all partitions")
+    projects.await_true(has_read_all, timeout=240, what="records of all partitions")
     member.pause()
     polled()  # what was fetched before
     consumers.send(app, range(300))
@@ -134,12 +134,12 @@ def test_a_member_leaves_before_it_hears_of_a_change(cluster: Cluster, tmp_path:
                 others_first.poll(1_000, 0.1)
             return bool(select.select([said], [], [], 0)[0])
 
-        projects.await_true(is_ready, timeout=120, what="both members")
+        projects.await_true(is_ready, timeout=240, what="both members")
         if others_first is not None:
             others_first.close()
         else:
             stack.enter_context(contextlib.closing(Member(app.kafka, group, [topic], others)))
-        projects.await_true(lambda: targets() == {after}, timeout=120, what="the change")
+        projects.await_true(lambda: targets() == {after}, timeout=240, what="the change")
         time.sleep(3)  # three heartbeats: by one of them the member hears of it, and nothing shows that before a poll
         told, _ = leaving.communicate("leave\n", timeout=60)
     assert set(told.splitlines()) == {"ready", "committed", "has left"}
@@ -161,7 +161,7 @@ def test_a_member_that_missed_a_change_joins_again(
             first.poll(1_000, 0.1)
             return len(events.parts) == 6
 
-        projects.await_true(has_all, timeout=120, what="all partitions")
+        projects.await_true(has_all, timeout=240, what="all partitions")
         admin = AdminClient({"bootstrap.servers": app.kafka.bootstrap})
         coordinator = admin.describe_consumer_groups([group])[group].result(60).coordinator.id
         second = Member(app.kafka, group, [app.profile.topic_name("orders")], others)
@@ -179,7 +179,7 @@ def test_a_member_that_missed_a_change_joins_again(
             poll_for(0.1, *members)
             return [len(one.parts) for one in of] == [3, 3]
 
-        projects.await_true(is_shared, timeout=120, what="half of them to move")
+        projects.await_true(is_shared, timeout=240, what="half of them to move")
         missed += first.rejoined + second.rejoined
         first.close()
         second.close()
@@ -202,7 +202,7 @@ def test_groups_after_their_coordinator_has_died(cluster: Cluster, tmp_path: Pat
         member.poll(1_000, 0.1)
         return len(events.parts) == 6
 
-    projects.await_true(has_all, timeout=120, what="all partitions")
+    projects.await_true(has_all, timeout=240, what="all partitions")
     topic, first = app.profile.topic_name("orders"), LogPartition(app.profile.topic_name("orders"), 0)
     view, empty = f"v{group}", f"e{group}"  # a group without members, and one that is only set
     lag = LagGroup(app.kafka, view)
@@ -224,16 +224,16 @@ def test_groups_after_their_coordinator_has_died(cluster: Cluster, tmp_path: Pat
         return {g.group: g.members for g in app.groups("orders")}
 
     set_group_offsets(app.kafka, empty, {first: Position(1, "")})
-    projects.await_true(lambda: published(1), timeout=60, what="the position of a view")
+    projects.await_true(lambda: published(1), timeout=240, what="the position of a view")
     assert shown() == {group: 1, view: 0, empty: 0}
     for one in (group, view, empty):
         admin = AdminClient({"bootstrap.servers": app.kafka.bootstrap})
         coordinator = admin.describe_consumer_groups([one])[one].result(60).coordinator.id
         os.kill(cluster.endpoints.processes[f"broker-{coordinator}"].pid, signal.SIGKILL)
         cluster.cluster.up(cluster.root)
-        projects.await_true(is_set, timeout=120, what="a position to be set")
-        projects.await_true(lambda: published(2), timeout=120, what="the position of a view")
-        projects.await_true(lambda: shown() == {group: 1, view: 0, empty: 0}, timeout=120, what="all groups")
+        projects.await_true(is_set, timeout=240, what="a position to be set")
+        projects.await_true(lambda: published(2), timeout=240, what="the position of a view")
+        projects.await_true(lambda: shown() == {group: 1, view: 0, empty: 0}, timeout=240, what="all groups")
     lag.close()
     member.close()
 

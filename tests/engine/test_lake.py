@@ -62,7 +62,7 @@ class Fed:
     def feed(self) -> str | None:
         """Until caught up; returns why it stopped, if it did."""
         query = self.start()
-        query.wait(120)
+        query.wait(300)
         assert not query.active
         failure: str | None = query.failure()
         return failure
@@ -181,11 +181,11 @@ def test_of_two_queries_one_is_refused(fed: Fed) -> None:
     first = fed.start(until_caught_up=False)
     try:
         projects.await_true(
-            lambda: lake.position(fed.spark, fed.table).sequence >= 0, timeout=120, what="the first commit"
+            lambda: lake.position(fed.spark, fed.table).sequence >= 0, timeout=240, what="the first commit"
         )
         second = fed.start(until_caught_up=False, checkpoint=fed.directory / "other")
         fed.log()
-        projects.await_true(lambda: not (first.active and second.active), timeout=120, what="one of them to stop")
+        projects.await_true(lambda: not (first.active and second.active), timeout=240, what="one of them to stop")
         failures = [q.failure() for q in (first, second) if not q.active]
         assert any(word in (failures[0] or "") for word in ("lake-taken-over", "ConcurrentTransaction"))
     finally:
@@ -198,7 +198,7 @@ def test_of_two_queries_one_is_refused(fed: Fed) -> None:
 def test_two_that_found_the_same_end_commit_once(fed: Fed) -> None:
     """The race itself: both have read the table's end before either commits."""
     feed = fed.start(until_caught_up=True)
-    feed.wait(120)
+    feed.wait(300)
     end = lake.position(fed.spark, fed.table)
     fed.log()
     records = (

@@ -184,7 +184,7 @@ def test_an_outage_ends_by_itself(project: Project, spark: Any, cluster: Cluster
         projects.await_true(lambda: is_whole(project, build), timeout=180, what="the last transaction to be seen")
         print(f"{project.check(build):,} tiles are those of the log", flush=True)
         logged = read_changelog(project.endpoints.bootstrap, project.changelog, build)
-        projects.await_true(lambda: in_lake(project, spark, build) == logged, timeout=120, what="the lake")
+        projects.await_true(lambda: in_lake(project, spark, build) == logged, timeout=240, what="the lake")
         told("after", held(spark))
         restarts = {p.view: p.restarts for p in supervisor.progress}
         print(f"{project.sent:,} records; started again: {restarts}", flush=True)

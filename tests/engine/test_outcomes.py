@@ -73,7 +73,7 @@ def sent(cluster: Cluster, spark: Any, tmp_path_factory: pytest.TempPathFactory)
     half = base + SPAN // 2 + WITHIN + slack + 600 * S
     with mock.patch("leftfold.run.watermark.CLOCK_SLACK", slack):
         if not FULL:
-            projects.await_true(lambda: now_us() > half, timeout=60, what="half of the predictions being closed")
+            projects.await_true(lambda: now_us() > half, timeout=240, what="half of the predictions being closed")
         early = _looked(app, spark, root / "early", half if FULL else now_us(), TWICE)
         app.send("purchases", made.events(NUMBER - first))
         late = _looked(app, spark, root / "late", now_us() + HOUR, (*CREDITS, "by_id"))

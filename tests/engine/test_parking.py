@@ -71,9 +71,9 @@ def redriven_under_load(app: leftfold.App, sent: int) -> int:
         first.process.send_signal(signal.SIGKILL)
         consumers.send(app, range(sent + 500, sent + 1_000), customers=CUSTOMERS)
         position = app.position("note")
-        projects.await_true(lambda: all(p.lag == 0 for p in position.show()), timeout=120, what="the group")
+        projects.await_true(lambda: all(p.lag == 0 for p in position.show()), timeout=240, what="the group")
         while left := letters.letters():  # parked while their keys came back
             letters.redrive(left)
-            projects.await_true(lambda: all(p.lag == 0 for p in position.show()), timeout=120, what="the group")
+            projects.await_true(lambda: all(p.lag == 0 for p in position.show()), timeout=240, what="the group")
         assert second.terminate() == 0, second.explain()
     return sent + 1_000

@@ -106,7 +106,7 @@ def test_only_the_first_dead_letters_are_read(app: leftfold.App, monkeypatch: py
 def test_a_member_too_many(app: leftfold.App) -> None:
     """Two topics of one partition have work for one member: it gets the same partition of both."""
     with members(app, 2):
-        projects.await_true(lambda: "consumers-beyond-partitions" in told(app), timeout=60, what="an idle member")
+        projects.await_true(lambda: "consumers-beyond-partitions" in told(app), timeout=240, what="an idle member")
         what = told(app)["consumers-beyond-partitions"]
     orders, more = (app.profile.topic_name(name) for name in ("orders", "more"))
     assert what == f"has 2 members for 1 partition of the largest of {orders}, {more}; 1 member is idle"
@@ -137,6 +137,6 @@ def test_the_session_of_a_group(app: leftfold.App) -> None:
     admin = app.log[0]
     admin.each(admin.client.incremental_alter_configs([wanted]))
     projects.await_true(
-        lambda: app.observe(sample=True).consumers["picky"].session_ms == 45_000, timeout=30, what="the setting"
+        lambda: app.observe(sample=True).consumers["picky"].session_ms == 45_000, timeout=240, what="the setting"
     )
     assert "failover-slow" in {hazard.code for hazard in app.plan(app.observe(sample=True)).hazards}

@@ -175,7 +175,7 @@ def test_a_run_that_is_terminated_leaves_nothing_behind(tmp_path: Path) -> None:
         try:
             await_true(lambda: told.exists() or run.poll() is not None, timeout=300, what="the cluster")
             run.terminate()
-            run.wait(120)
+            run.wait(300)
         finally:
             run.kill()
     assert local.status(Path(told.read_text()))["state"] == "down"

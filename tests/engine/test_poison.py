@@ -291,7 +291,7 @@ def test_a_jvm_that_dies_is_told_as_that(cluster: Cluster, tmp_path: Path) -> No
         java = java_of(run.process.pid)
         assert java is not None
         os.kill(java, signal.SIGKILL)
-        assert run.wait(120) == 1
+        assert run.wait(300) == 1
     ended = run.lines()[-1]
     assert ended["error"]["code"] == "spark-died"
     assert "Traceback" not in (tmp_path / "run.err").read_text()

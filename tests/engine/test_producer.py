@@ -179,7 +179,7 @@ def stopped(app: leftfold.App, cluster: Cluster, brokers: list[int]) -> Iterator
     finally:
         for pid in pids:
             os.kill(pid, signal.SIGCONT)
-        projects.await_true(lambda: in_sync(app), timeout=120, what="all replicas in sync")
+        projects.await_true(lambda: in_sync(app), timeout=240, what="all replicas in sync")
 
 
 def in_sync(app: leftfold.App) -> bool:

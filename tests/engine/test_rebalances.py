@@ -91,18 +91,18 @@ def test_members_that_come_and_go(cluster: Cluster, tmp_path: Path, capsys: pyte
     try:
         with ExitStack() as processes:
             members = [processes.enter_context(consumers.consuming(app.root)) for _ in range(2)]
-            projects.await_true(lambda: len(handled(app)) > RATE, timeout=60, what="the first records")
+            projects.await_true(lambda: len(handled(app)) > RATE, timeout=240, what="the first records")
             for _ in range(MOVES):
                 if len(members) < 2 or (len(members) < 5 and rnd.random() < 0.5):
                     members.append(processes.enter_context(consumers.consuming(app.root)))
-                    projects.await_true(lambda: len(spread(app, "note")) == len(members), timeout=120, what="a join")
+                    projects.await_true(lambda: len(spread(app, "note")) == len(members), timeout=240, what="a join")
                 else:
                     left = members.pop(rnd.randrange(len(members)))
                     assert left.terminate() == 0, left.explain()
                 before = len(handled(app))
                 await_more(app, before + RATE)
             load.end()
-            projects.await_true(lambda: len(handled(app)) >= load.sent, timeout=120, what="all records")
+            projects.await_true(lambda: len(handled(app)) >= load.sent, timeout=240, what="all records")
             for member in members:
                 assert member.terminate() == 0, member.explain()
     finally:
@@ -133,7 +133,7 @@ def spread(app: leftfold.App, consumer: str) -> list[int]:
 
 
 def await_more(app: leftfold.App, number: int) -> None:
-    projects.await_true(lambda: len(handled(app)) >= number, timeout=120, what="more records")
+    projects.await_true(lambda: len(handled(app)) >= number, timeout=240, what="more records")
 
 
 def test_sixteen_partitions_over_three_members(cluster: Cluster, tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_sixteen_partitions_over_three_members(cluster: Cluster, tmp_path: Path)
     projects.apply(app)
 
     with consumers.consuming(root), consumers.consuming(root), consumers.consuming(root):
-        projects.await_true(lambda: spread(app, "note") == [5, 5, 6], timeout=120, what="6, 5 and 5 partitions")
+        projects.await_true(lambda: spread(app, "note") == [5, 5, 6], timeout=240, what="6, 5 and 5 partitions")
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3, 6, 8] if FULL else [8])
@@ -155,9 +155,9 @@ def test_no_more_members_than_partitions(
     with ExitStack() as members:
         running = [members.enter_context(consumers.consuming(app.root)) for _ in range(processes)]
         consumers.send(app, range(60), customers=1_000)
-        projects.await_true(lambda: len(handled(app)) >= 60, timeout=120, what="the first records")
+        projects.await_true(lambda: len(handled(app)) >= 60, timeout=240, what="the first records")
         one_each = sorted([6 // min(6, processes)] * min(6, processes) + [0] * max(0, processes - 6))
-        projects.await_true(lambda: spread(app, "slow") == one_each, timeout=120, what="equal shares")
+        projects.await_true(lambda: spread(app, "slow") == one_each, timeout=240, what="equal shares")
         started = time.monotonic()
         consumers.send(app, range(60, 60 + sent), customers=1_000)
         projects.await_true(lambda: len(handled(app)) >= 60 + sent, timeout=240, what="all records")

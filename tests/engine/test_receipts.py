@@ -201,7 +201,7 @@ def followed(view: RunningView, until: Callable[[], bool], what: str) -> None:
         assert view.progress.state != "failed", view.progress.error
         return until()
 
-    projects.await_true(holds, timeout=120, what=what)
+    projects.await_true(holds, timeout=240, what=what)
 
 
 def _repaired(view: RunningView, times: int, applied: Callable[[], bool]) -> bool:

@@ -58,7 +58,7 @@ def ends_of(project: Project) -> dict[int, int]:
             found.update(admin.end_offsets(project.topic, 6))
         return len(found) == 6
 
-    projects.await_true(led, timeout=120, what="leaders")
+    projects.await_true(led, timeout=240, what="leaders")
     return found
 
 

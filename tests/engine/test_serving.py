@@ -72,7 +72,7 @@ class Server:
             assert self.process.poll() is None, self.said
             return "serving at" in self.said
 
-        projects.await_true(found, timeout=120, what="the server")
+        projects.await_true(found, timeout=240, what="the server")
         return re.search(r"http://([\d.:]+)", self.said)[1]  # type: ignore[index] # it is there
 
     def told(self) -> int:
@@ -158,12 +158,12 @@ def test_a_killed_server_loses_no_answer_in_silence(cluster: Cluster, tmp_path: 
             address = server.address()
             # It looks for what its predecessor left, while it answers.
             clients = Clients(address, f"k{number}")
-            projects.await_true(lambda: len(list(answers.glob("*.answers"))) == 1, timeout=60, what="a look back")
+            projects.await_true(lambda: len(list(answers.glob("*.answers"))) == 1, timeout=240, what="a look back")
             wanted = len(clients.answered) + chance.randrange(300, 600)
-            projects.await_true(lambda w=wanted, c=clients: len(c.answered) >= w, timeout=120, what="answers")  # type: ignore[misc]
+            projects.await_true(lambda w=wanted, c=clients: len(c.answered) >= w, timeout=240, what="answers")  # type: ignore[misc]
             with stopped_brokers(cluster, really=mode == "behind" and number % 2 == 1):
                 wanted = len(clients.answered) + chance.randrange(1, 200)
-                projects.await_true(lambda w=wanted, c=clients: len(c.answered) >= w, timeout=60, what="more")  # type: ignore[misc]
+                projects.await_true(lambda w=wanted, c=clients: len(c.answered) >= w, timeout=240, what="more")  # type: ignore[misc]
                 server.kill()
             clients.stop()
             printed += server.told()

@@ -351,9 +351,9 @@ def kill_an_executor(cluster: Cluster, log: Path) -> None:
     lost = log.read_text().count("Lost executor")
     living = executors(cluster.endpoints)
     os.kill(living[0].pid, signal.SIGKILL)
-    projects.await_true(lambda: log.read_text().count("Lost executor") > lost, timeout=120, what="a lost executor")
+    projects.await_true(lambda: log.read_text().count("Lost executor") > lost, timeout=240, what="a lost executor")
     projects.await_true(
-        lambda: any(one not in living for one in executors(cluster.endpoints)), timeout=120, what="another executor"
+        lambda: any(one not in living for one in executors(cluster.endpoints)), timeout=240, what="another executor"
     )
 
 
@@ -381,7 +381,7 @@ def test_every_value_is_what_the_log_gives(
         kill()
         scored_by_stream(project)
         rejects = project.app.rejects("payments")
-        projects.await_true(lambda: bool(rejects.entries()), timeout=60, what="a reject")
+        projects.await_true(lambda: bool(rejects.entries()), timeout=240, what="a reject")
         before: Callable[[], None] = first.close
         for limit in LIMITS[1:]:
             changed = project.declared(limited(limit))
@@ -398,10 +398,10 @@ def test_every_value_is_what_the_log_gives(
             project.await_scores(share)
         corrected = correct(rejects)
         project.empty_the_store()
-        projects.await_true(lambda: rebuild.progress.repairs > 0, timeout=120, what="the repair")
+        projects.await_true(lambda: rebuild.progress.repairs > 0, timeout=240, what="the repair")
         project.await_scores(share)
         payments.close()  # records are re-driven while a view has nothing else to do
-        projects.await_true(lambda: rebuild.view.build.redriven > 0, timeout=120, what="the re-driven records")
+        projects.await_true(lambda: rebuild.view.build.redriven > 0, timeout=240, what="the re-driven records")
         project.await_scores(share)
         scored_by_stream(project)
     assert project.refused > 0, "nobody asked while the store was empty"

@@ -204,7 +204,7 @@ class Bench:
             on_batch=collect,
             until_caught_up=True,
         )
-        query.wait(60)
+        query.wait(300)
         assert not query.active
         return None if query.failure() else written
 

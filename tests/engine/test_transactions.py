@@ -89,11 +89,11 @@ def test_brokers_are_killed_under_transactions(
                 projects.await_true(lambda: in_sync(admin), timeout=180, what="all replicas to be in sync")
             group.await_caught_up()
             projects.await_true(
-                lambda: set(range(sent)) == reader.seen.keys() | group.dead(), timeout=60, what="all bills"
+                lambda: set(range(sent)) == reader.seen.keys() | group.dead(), timeout=240, what="all bills"
             )
             for one in running:
                 one.send_signal(signal.SIGTERM)
-                assert one.wait(60) == 0
+                assert one.wait(300) == 0
     finally:
         reader.end()
     with capsys.disabled():

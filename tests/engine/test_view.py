@@ -379,7 +379,7 @@ def test_run_ends_cleanly_on_a_signal_and_goes_on(app: leftfold.App, how: signal
     assert document["views"][0]["state"] == "stopped"
     assert (app.root / ".leftfold" / "logs" / "spark.log").is_file()
     with projects.running(app.root, "--until-caught-up") as run:
-        assert run.wait(120) == 0, run.explain()
+        assert run.wait(300) == 0, run.explain()
     assert_store_equals_log(app, document["views"][0]["build"])
 
 
