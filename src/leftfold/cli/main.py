@@ -41,8 +41,8 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "reset": ("local_verbs", "Delete the local cluster's data."),
     },
     "Look for trouble": {
-        "status": ("local_verbs", "Show what runs, and how far behind it is."),
-        "doctor": ("local_verbs", "Check this machine, or a profile's connections."),
+        "status": ("status_verbs", "Show what runs, and how far behind it is."),
+        "doctor": ("status_verbs", "Check this machine, or a profile's connections."),
         "inspect": ("inspect_verb", "Review a whole Kafka cluster for hazards."),
         "explain": ("explain_verb", "Explain an error or hazard code."),
     },

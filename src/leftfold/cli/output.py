@@ -9,6 +9,7 @@ import click
 from rich.console import Console
 
 VERSION = 1
+SYMBOLS = {"ok": "[green]✓[/]", "wrong": "[red]✗[/]", "idle": "[dim]–[/]"}
 PROFILE = "leftfold.profile"  # where a command's context keeps the profile that was asked for
 
 
