@@ -74,6 +74,7 @@ def applied(progress: Progress, records: int) -> Callable[[], bool]:
     return lambda: sum(progress.totals().values()) == records and progress.lag == 0
 
 
+@pytest.mark.nightly
 def test_a_repair_keeps_nobody_waiting(project: Project, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     slow_repairs(monkeypatch)
     project.send(2_000)

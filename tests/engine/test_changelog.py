@@ -187,6 +187,7 @@ def test_a_zombie_that_kept_its_writer_is_refused(changelog: ChangelogTopic, els
     assert state(changelog) == {"b1/60:1/a": "[100,5,3]"}
 
 
+@pytest.mark.nightly
 def test_a_writer_that_lost_all_brokers_is_opened_anew(cluster: Cluster, changelog: ChangelogTopic) -> None:
     def rows(batch: int) -> list[tuple[str, str, str]]:  # for every partition, so that it talks to every broker
         return [row(f"entity{number}", batch, number) for number in range(30)]

@@ -100,6 +100,7 @@ def differences(what: str, online: NamedRow, found: Any) -> list[str]:
     return wrong
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(3_600 if FULL else 900)
 def test_what_readers_got(cluster: Cluster, tmp_path: Path, spark: Any) -> None:
     app = project(cluster, tmp_path)

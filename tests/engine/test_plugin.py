@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from leftfold.local import cluster as local
 from tests.engine.projects import await_true
 
@@ -138,6 +140,7 @@ def test_a_view_that_stops(leftfold_app):
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", "."]
 
 
+@pytest.mark.nightly
 def test_a_suite_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "leftfold.toml").write_text('[project]\nname = "shop"\ndeclarations = ["streams.py"]\n')
     (tmp_path / "streams.py").write_text(STREAMS)
