@@ -125,11 +125,12 @@ def test_a_changelog_that_is_cut_while_a_batch_is_to_run_again(
     project.check(view.progress.build)
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(7_200 if FULL else 900)
 def test_a_real_death_at_every_step(cluster: Cluster, tmp_path: Path) -> None:
     project = Project(cluster.endpoints, tmp_path / "deaths", BOTH, seed=SEED)
     deaths = [(point, how) for point in POINTS for how in ("exit", "jvm")]
-    chosen = deaths if FULL else [random.Random(SEED).choice(deaths)]
+    chosen = deaths if FULL else random.Random(SEED).sample(deaths, 2)
     for point, how in chosen:
         project.send(4_000)
         command = [sys.executable, "-m", "tests.engine.crashes", str(project.app.root), point, "0", how]

@@ -93,6 +93,7 @@ def tiles_of(app: leftfold.App, build: str | None) -> dict[tuple[str, str], tupl
     return oracle.read_store(app.online.url.get_secret_value(), f"lf:{app.profile.namespace}:row:{VIEW}:{build}:")
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(3_000 if FULL else 900)
 def test_corrected_records_are_as_good_as_good_ones(
     cluster: Cluster, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch

@@ -131,6 +131,7 @@ def check_against_the_log(app: leftfold.App, endpoints: Endpoints, events: int, 
     return f"0 of {tiles:,} tiles differ; {dict(log.outcomes)}"
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_a_view_on_the_cluster_equals_the_log(workers: Cluster, tmp_path: Path) -> None:
     """50,000 events in few batches: far more rows than the driver takes, so executors write them."""
