@@ -89,12 +89,12 @@ class Relay:
                 if not from_client and self.held.is_set():
                     continue
                 other.sendall(said)
-        with self._lock:
+        with self._lock:  # so that after `cut` every client has been told, whoever was first to notice a dead target
+            for each in (one, other):
+                with contextlib.suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+                each.close()
             self._open -= {one, other}
-        for each in (one, other):
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
 
     def _take(self, due: tuple[bytes, int, Callable[[], None]]) -> bool:
         with self._lock:
