@@ -6,8 +6,9 @@ import io
 import os
 import shlex
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -18,7 +19,6 @@ from leftfold import clock
 from leftfold.cli.lines import Lines, Span, sed, shown
 from leftfold.cli.output import document, json_option, next_step, profile_option, say
 from leftfold.cli.progress import bar
-from leftfold.declare.synthetic import synthetic
 from leftfold.declare.topic import Topic
 from leftfold.errors import DeclarationError, DeliveryError
 
@@ -29,10 +29,11 @@ _SHOWN_EVERY = 1_000
 _NAMED_BAD = 10
 _STDIN = "<stdin>"
 _ONE_EVENT = "each line is one event as a JSON object"
+_OUTCOMES = ("acknowledged", "failed, not in the log", "unknown, may be in the log")
 
 
 class SentLine(NamedTuple):
-    """An encoded record, with the number of its line or of the synthetic record."""
+    """An encoded record, with the number of its line."""
 
     number: int
     key: bytes
@@ -81,21 +82,19 @@ def send(topic: str, file: IO[bytes] | None, count: int | None, seed: int, profi
     declared = app.catalog.topic(topic)
     started = clock.monotonic()
     producer = app.producer(topic)
-    lines = Lines()
-    source: _Input | _MadeUp
+    source: _Input | MadeUp
     with bar("{task.description}", TimeRemainingColumn(), hidden=as_json) as drawn:
         if file is None:
             assert count is not None, "one of the two was given"
-            records = _made_up(producer, synthetic(declared, count, seed=seed))
-            source = _MadeUp(declared, count)
+            source = MadeUp(declared, producer, count, seed=seed)
         elif _can_be_read_twice(file):
             _check(declared, producer, file, drawn)
-            records = _records(declared, producer, file, lines)
-            source = _Input(declared, "FILE" if file.name == _STDIN else file.name)
+            source = _Input(declared, producer, file, name="FILE" if file.name == _STDIN else file.name)
         else:
-            records = _records(declared, producer, file, lines)
-            source = _Input(declared, "FILE")  # only the user can fill the pipe with the same lines again
-        _send(producer, records, lines, source, drawn, count)
+            source = _Input(
+                declared, producer, file, name="FILE"
+            )  # only the user can fill the pipe with the same again
+        _send(producer, source, drawn, count)
     seconds = clock.monotonic() - started
     if as_json:
         document("send", topic=producer.name, records=producer.sent, seconds=round(seconds, 3))
@@ -136,11 +135,6 @@ def _record(topic: Topic[Any], producer: Producer, number: int, line: bytes) -> 
         raise BadLineError(number, what) from error
     except DeclarationError as error:  # the event is valid, but its value or key cannot be written
         raise BadLineError(number, f"line {number}: {error.what}") from error
-
-
-def _made_up(producer: Producer, records: Iterable[dict[str, Any]]) -> Iterator[SentLine]:
-    for number, record in enumerate(records, 1):
-        yield SentLine(number, producer.key_of(record), producer.encode(record))
 
 
 def _check(topic: Topic[Any], producer: Producer, file: IO[bytes], bar: Progress) -> None:
@@ -185,16 +179,41 @@ class _Input:
 
     noun = "line"
 
-    def __init__(self, topic: Topic[Any], name: str) -> None:
+    def __init__(self, topic: Topic[Any], producer: Producer, file: IO[bytes], *, name: str) -> None:
         self.topic = topic
+        self._producer = producer
+        self._lines = Lines()
+        self._records = _records(topic, producer, file, self._lines)
         self._name = shlex.quote(name)
+        self._bad: list[int] = []
 
-    def again(self, lines: Lines) -> str | None:
+    def hand_over(self, show: Callable[[int], None]) -> None:
+        """Give every line to the producer. `show` is called now and then with the number of those given."""
+        lines, producer = self._lines, self._producer
+        try:
+            for number, key, value in self._records:
+                lines.at = number
+                producer.send_encoded(key, value, on_failure=partial(lines.note, number))
+                lines.last = number
+                if number % _SHOWN_EVERY == 0:
+                    show(number)
+        except BadLineError as bad:
+            lines.at = bad.number
+            self._bad = [bad.number]
+            raise
+        lines.ended = True
+
+    def cut_off(self) -> int:
+        """Note an interrupt, and return the number of the line at which it came."""
+        self._lines.cut_off()
+        return self._lines.at
+
+    def again(self) -> str | None:
         """The command that sends the lines that failed or were not sent. None of these are in the log.
 
         If there are too many ranges for a command, the text says where the line numbers are. None if no line is left.
         """
-        failed, rest = lines.failed, lines.not_sent_from
+        failed, rest = self._lines.failed, self._lines.not_sent_from
         if failed:
             script = sed(failed, then_from=rest)
             if script is None:
@@ -202,104 +221,141 @@ class _Input:
             return f"sed -n '{script}' {self._name} | leftfold send {self.topic.name} -"
         return None if rest is None else f"tail -n +{rest} {self._name} | leftfold send {self.topic.name} -"
 
+    @property
+    def unknown(self) -> bool:
+        """True if there are lines that may be in the log or not."""
+        return bool(self._lines.unknown)
 
-class _MadeUp:
-    """Synthetic records. A missing one is replaced by any other, so only their number matters."""
+    def state(self) -> str:
+        lines = self._lines
+        outcomes = zip((lines.acknowledged, lines.failed, lines.unknown), _OUTCOMES, strict=True)
+        parts = [f"{shown(numbers, self.noun)}: {outcome}" for numbers, outcome in outcomes if numbers]
+        if (rest := lines.not_sent_from) is not None:
+            parts.append(f"from {self.noun} {rest} on: not sent")
+        return "; ".join(parts)
+
+    def details(self) -> dict[str, Any]:
+        return {"lines": self._lines.as_json(), "bad": self._bad}
+
+
+class MadeUp:
+    """Synthetic records. A missing one is replaced by any other, so they are only counted.
+
+    To know the outcome of each would cost more time than to make it and to send it.
+    """
 
     noun = "record"
 
-    def __init__(self, topic: Topic[Any], count: int) -> None:
+    def __init__(self, topic: Topic[Any], producer: Producer, count: int, *, seed: int) -> None:
         self.topic = topic
+        self._producer = producer
         self._count = count
+        self._records = producer.synthetic(count, seed=seed)
+        self._at = 0  # the last record: handed to the client, or about to be
+        self._open = 0  # 1 if an interrupt came in between
 
-    def again(self, lines: Lines) -> str | None:
-        failed, rest = lines.failed, lines.not_sent_from
-        missing = sum(b - a + 1 for a, b in failed) + (0 if rest is None else self._count - rest + 1)
+    def hand_over(self, show: Callable[[int], None]) -> None:
+        """Give every record to the producer. `show` is called now and then with the number of those given."""
+        send, number = self._producer.send_encoded, 0
+        try:
+            # Many are made before they are sent. If they come one at a time, the client's threads wake for each few.
+            while made := list(islice(self._records, _SHOWN_EVERY)):
+                for key, value in made:
+                    number += 1
+                    send(key, value)
+                show(number)
+        finally:
+            self._at = number
+
+    def cut_off(self) -> int:
+        """Note an interrupt, and return the number of the record at which it came.
+
+        That one becomes unknown, because the client may or may not have got it.
+        """
+        self._open = self._at - self._producer.sent
+        return self._at
+
+    def again(self) -> str | None:
+        missing = self._outcomes["failed"] + self._outcomes["not_sent"]
         return f"leftfold send {self.topic.name} --synthetic {missing}" if missing else None
 
+    @property
+    def unknown(self) -> bool:
+        """True if there are records that may be in the log or not."""
+        return self._outcomes["unknown"] > 0
 
-def _send(
-    producer: Producer,
-    records: Iterable[SentLine],
-    lines: Lines,
-    source: _Input | _MadeUp,
-    bar: Progress,
-    total: int | None,
-) -> None:
+    def state(self) -> str:
+        outcomes = self._outcomes
+        parts = zip(("acknowledged", "failed", "unknown", "not_sent"), (*_OUTCOMES, "not sent"), strict=True)
+        return "; ".join(
+            f"{n:,} {self.noun}{'' if n == 1 else 's'}: {text}" for name, text in parts if (n := outcomes[name])
+        )
+
+    def details(self) -> dict[str, Any]:
+        return self._outcomes
+
+    @property
+    def _outcomes(self) -> dict[str, int]:
+        counted = self._producer.outcomes()
+        counted["unknown"] += self._open
+        counted["not_sent"] = self._count - self._producer.sent - self._open
+        return counted
+
+
+def _send(producer: Producer, source: _Input | MadeUp, bar: Progress, total: int | None) -> None:
     task = bar.add_task(f"sending to {source.topic.name}", total=total)
     try:
         with producer:  # however the block ends, its exit waits until the outcome of each record is known
-            for number, key, value in records:
-                lines.at = number
-                producer.send_encoded(key, value, on_failure=partial(lines.note, number))
-                lines.last = number
-                if number % _SHOWN_EVERY == 0:
-                    bar.update(task, completed=number)
-            lines.ended = True
+            source.hand_over(lambda number: bar.update(task, completed=number))
     except BadLineError as bad:  # every line before it is acknowledged: else the error would be a DeliveryError
-        lines.at = bad.number
         raise DeclarationError(
             "bad-line",
             bad.what,
             why=_ONE_EVENT,
-            state=_state(lines, source),
-            fix=f"correct it and send the rest: {source.again(lines)}",
+            state=source.state(),
+            fix=f"correct it and send the rest: {source.again()}",
             source=source.topic.source,
-            details={"lines": lines.as_json(), "bad": [bad.number]},
+            details=source.details(),
         ) from bad
     except DeliveryError as error:
-        raise _undelivered(error, lines, source, producer) from error
+        raise _undelivered(error, source, producer) from error
     except KeyboardInterrupt as cut:
         producer.give_up()  # the interrupt may have come in the exit of the block, before that gave up
-        lines.cut_off()
+        at = source.cut_off()
         raise DeliveryError(
             "send-interrupted",
-            f"interrupted at {source.noun} {lines.at:,}",
+            f"interrupted at {source.noun} {at:,}",
             why="it was told to stop (SIGINT, as by Ctrl-C)",
-            state=_state(lines, source),
-            fix=_fix(lines, source, producer.look, "send the rest") or "leave it: everything was sent and acknowledged",
-            details={"lines": lines.as_json(), "bad": []},
+            state=source.state(),
+            fix=_fix(source, producer.look, "send the rest") or "leave it: everything was sent and acknowledged",
+            details=source.details(),
         ) from cut
 
 
-def _undelivered(error: DeliveryError, lines: Lines, source: _Input | _MadeUp, producer: Producer) -> DeliveryError:
+def _undelivered(error: DeliveryError, source: _Input | MadeUp, producer: Producer) -> DeliveryError:
     """The producer's error, in terms of lines. If a bad line ended the sending, the user must correct two things."""
     denied = error.code == "kafka-denied"
     what, steps = error.what, [] if producer.remedy is None else [producer.remedy]
-    bad = error.__cause__ if isinstance(error.__cause__, BadLineError) else None
-    if bad is not None:
-        lines.at = bad.number
+    if isinstance(bad := error.__cause__, BadLineError):
         what = f"{what}; {bad.what}"
         steps.append(f"correct line {bad.number}")
     return DeliveryError(
-        "delivery-unknown" if lines.unknown else "kafka-denied" if denied else "not-delivered",
+        "delivery-unknown" if source.unknown else "kafka-denied" if denied else "not-delivered",
         what,
         why=error.why,
-        state=_state(lines, source),
-        fix=_fix(lines, source, producer.look, "; ".join([*steps, "send what is not in the log"])),
-        details={**error.details, "lines": lines.as_json(), "bad": [] if bad is None else [bad.number]},
+        state=source.state(),
+        fix=_fix(source, producer.look, "; ".join([*steps, "send what is not in the log"])),
+        details={**error.details, **source.details()},
     )
 
 
-def _state(lines: Lines, source: _Input | _MadeUp) -> str:
-    outcomes = (
-        (lines.acknowledged, "acknowledged"),
-        (lines.failed, "failed, not in the log"),
-        (lines.unknown, "unknown, may be in the log"),
-    )
-    parts = [f"{shown(numbers, source.noun)}: {outcome}" for numbers, outcome in outcomes if numbers]
-    if (rest := lines.not_sent_from) is not None:
-        parts.append(f"from {source.noun} {rest} on: not sent")
-    return "; ".join(parts)
+def _fix(source: _Input | MadeUp, look: str, first: str) -> str:
+    """The fix for the user. What failed or was not sent can be sent again; unknown records must be looked up first.
 
-
-def _fix(lines: Lines, source: _Input | _MadeUp, look: str, first: str) -> str:
-    """The fix for the user. Failed and unsent lines can be sent again; unknown ones must be looked up in the log first.
-
-    `first` is the text before the command that sends again, and `look` says where to look for unknown lines.
+    `first` is the text before the command that sends again, and `look` says where to look for unknown ones.
     """
-    again = source.again(lines)
+    again = source.again()
     parts = [f"{first}: {again}"] if again else []
-    if lines.unknown:
+    if source.unknown:
         parts.append(look)
     return "; ".join(parts)

@@ -8,7 +8,7 @@ how many are unknown (they may be in the log).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
@@ -21,6 +21,7 @@ from leftfold import clock
 from leftfold.declare.event import Event, fields_of
 from leftfold.declare.keys import longest_key
 from leftfold.declare.schema import avro_schema
+from leftfold.declare.synthetic import synthetic
 from leftfold.declare.topic import Topic
 from leftfold.errors import DeclarationError, DeliveryError, LogError
 from leftfold.fold.expressions import to_micros
@@ -29,6 +30,7 @@ from leftfold.kafka.delivery import OnFailure, Undelivered
 from leftfold.kafka.encode import MISFITS, Encode, avro_encoder, json_encoder
 from leftfold.kafka.failures import Heard, refused, remedy
 from leftfold.kafka.registry import SchemaRegistry, subject_of
+from leftfold.kafka.synthetic import avro_synthetic
 from leftfold.settings import Kafka
 
 SETTINGS: dict[str, Any] = {
@@ -76,7 +78,8 @@ class Producer:
         keys = tuple(k.name for k in topic.key)
         self._longest_key = longest_key(topic.rules, keys)
         self._key = key_encoder(keys)
-        self._encode = encoder_of(topic, name, registry)
+        self._schema_id = _schema_id(topic, name, registry)
+        self._encode = _encoder(topic, self._schema_id)
         self._opened = clock.now()
         self._undelivered = Undelivered()
         self._told = 0  # how many of these were reported to the caller
@@ -175,6 +178,12 @@ class Producer:
             return self._encode(record)
         except MISFITS as error:
             raise self._misfit(error) from error
+
+    def synthetic(self, count: int, *, seed: int) -> Iterator[tuple[bytes, bytes]]:
+        """Make the keys and values of `count` synthetic records, for `send_encoded`."""
+        if self._schema_id is not None:
+            return avro_synthetic(self._topic, count, seed=seed, schema_id=self._schema_id, key=self._key)
+        return ((self.key_of(r), self.encode(r)) for r in synthetic(self._topic, count, seed=seed))
 
     def flush(self, timeout: float = _FLUSH_S) -> None:
         """Wait until every sent record is acknowledged, or raise.
@@ -409,22 +418,28 @@ class Producer:
             "of the unknown send only what is missing there: any other would be in the log twice"
         )
 
-    def _details(self) -> dict[str, Any]:
-        failed, unknown = self._undelivered.failed, self._undelivered.unknown
+    def outcomes(self) -> dict[str, int]:
+        """Count the records that were sent, by outcome. After the `with` block none is under way."""
         # The client's count also includes reports that wait to be handled, even errors of connections. So it is never
         # too low.
         under_way = len(self._client) if self.sent != self._settled else 0
         return {
             "acknowledged": max(0, self.sent - len(self._undelivered) - under_way),
-            "failed": failed.records,
-            "unknown": unknown.records,
+            "failed": self._undelivered.failed.records,
+            "unknown": self._undelivered.unknown.records,
             "under_way": under_way,
+        }
+
+    def _details(self) -> dict[str, Any]:
+        failed, unknown = self._undelivered.failed, self._undelivered.unknown
+        return {
+            **self.outcomes(),
             "failed_keys": list(failed.keys),
             "unknown_keys": list(unknown.keys),
         }
 
     def _counts(self) -> str:
-        counted, failed, unknown = self._details(), self._undelivered.failed, self._undelivered.unknown
+        counted, failed, unknown = self.outcomes(), self._undelivered.failed, self._undelivered.unknown
         parts = [f"{counted['acknowledged']:,} are acknowledged"]
         if failed.records:
             parts.append(f"{failed.records:,} failed and are not in the log, of the keys {failed}")
@@ -474,12 +489,21 @@ def _knock(client: Client, name: str, kafka: Kafka, heard: Heard) -> None:
 
 def encoder_of(topic: Topic[Any], name: str, registry: SchemaRegistry) -> Encode:
     """Return an encoder for the topic's format. `name` is the topic's name in the cluster."""
+    return _encoder(topic, _schema_id(topic, name, registry))
+
+
+def _encoder(topic: Topic[Any], schema_id: int | None) -> Encode:
+    return json_encoder(topic.event) if schema_id is None else avro_encoder(topic.event, schema_id)
+
+
+def _schema_id(topic: Topic[Any], name: str, registry: SchemaRegistry) -> int | None:
+    """Return the id under which records are written; None if their format has no schema."""
     if topic.format == "json":
-        return json_encoder(topic.event)
+        return None
     schema_id = registry.id_of(subject_of(name), avro_schema(topic.event))
     if schema_id is None:
         raise not_registered(topic, name)
-    return avro_encoder(topic.event, schema_id)
+    return schema_id
 
 
 def not_registered(topic: Topic[Any], name: str) -> LogError:

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from click.testing import CliRunner
 from confluent_kafka import KafkaError
 
 import leftfold as lf
+from leftfold.cli import send_verb
 from leftfold.cli.main import cli
 from leftfold.errors import DeclarationError, DeliveryError, LeftfoldError
 from leftfold.kafka import producer as module
@@ -68,13 +70,16 @@ class Answers:
 
     def __init__(self, *silent: bytes) -> None:
         self.taken: list[bytes] = []
+        self.on_delivery: Any = None  # of the client, for records without their own
         self._silent = silent
         self._reports: list[Any] = []
 
-    def produce(self, topic: str, value: bytes, key: bytes, *, on_delivery: Any, timestamp: int = 0) -> None:
+    def produce(self, topic: str, value: bytes, key: bytes, *, on_delivery: Any = None, timestamp: int = 0) -> None:
         self.taken.append(key)
         if key in self._silent:
-            self._reports.append((on_delivery, SimpleNamespace(partition=lambda: 0, key=lambda: key)))
+            self._reports.append(
+                (on_delivery or self.on_delivery, SimpleNamespace(partition=lambda: 0, key=lambda: key))
+            )
 
     def flush(self, timeout: float) -> int:
         for report, message in self._reports:
@@ -108,6 +113,7 @@ def _sends_by(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         made = Producer(app.catalog.topic(topic), topic, Kafka(bootstrap=DEAD), registry)
         if client is not None:
             made._client, made._produce = client, client.produce
+            client.on_delivery = made._undelivered.report
         return made
 
     monkeypatch.setattr(lf.App, "producer", producer)
@@ -191,12 +197,69 @@ def test_failed_lines_can_be_sent_again(here: Path, monkeypatch: pytest.MonkeyPa
     assert error.fix.endswith("send what is not in the log: sed -n '1p;3p' 'my taps.jsonl' | leftfold send taps -")
 
 
+def test_made_up_records_without_an_answer_are_counted_apart(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = Answers(b"w0")
+    _sends_by(answers, monkeypatch)
+    error = CliRunner().invoke(cli, ["send", "taps", "--synthetic", "50", "--seed", "1"]).exception
+    assert isinstance(error, DeliveryError)
+    assert error.code == "delivery-unknown"
+    silent = answers.taken.count(b"w0")
+    assert 1 < silent < 50
+    assert error.state == f"{50 - silent} records: acknowledged; {silent} records: unknown, may be in the log"
+    assert error.fix.startswith("read what is in the log")
+    counted = {name: error.details[name] for name in ("acknowledged", "failed", "unknown", "not_sent")}
+    assert counted == {"acknowledged": 50 - silent, "failed": 0, "unknown": silent, "not_sent": 0}
+
+
+def test_made_up_records_after_a_failure_are_not_sent(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_POLL_EVERY", 4)
+    answers = Answers(b"w0")
+    _sends_by(answers, monkeypatch)
+    error = CliRunner().invoke(cli, ["send", "taps", "--synthetic", "50", "--seed", "1"]).exception
+    assert isinstance(error, DeliveryError)
+    sent = len(answers.taken)
+    assert sent < 50
+    assert error.state.endswith(f"unknown, may be in the log; {50 - sent} records: not sent")
+    assert f"send what is not in the log: leftfold send taps --synthetic {50 - sent}; " in error.fix
+
+
+@pytest.mark.parametrize("handed_over", [True, False])
+def test_ctrl_c_between_made_up_records(here: Path, monkeypatch: pytest.MonkeyPatch, handed_over: bool) -> None:
+    class Interrupted(Answers):
+        def produce(self, *record: Any, **options: Any) -> None:
+            if handed_over and len(self.taken) == 3:
+                raise KeyboardInterrupt
+            super().produce(*record, **options)
+
+    monkeypatch.setattr(send_verb, "_SHOWN_EVERY", 3)
+
+    def between(producer: Producer, count: int, *, seed: int) -> Iterator[tuple[bytes, bytes]]:
+        yield from [(b"a", b"")] * 3
+        if not handed_over:
+            raise KeyboardInterrupt
+        yield b"a", b""
+
+    answers = Interrupted()
+    _sends_by(answers, monkeypatch)
+    monkeypatch.setattr(Producer, "synthetic", between)
+    error = CliRunner().invoke(cli, ["send", "taps", "--synthetic", "10"]).exception
+    assert isinstance(error, DeliveryError)
+    assert error.code == "send-interrupted"
+    if handed_over:
+        assert error.what == "interrupted at record 4"
+        assert error.state == ("3 records: acknowledged; 1 record: unknown, may be in the log; 6 records: not sent")
+    else:
+        assert error.what == "interrupted at record 3"
+        assert error.state == "3 records: acknowledged; 7 records: not sent"
+        assert error.fix == "send the rest: leftfold send taps --synthetic 7"
+
+
 def test_made_up_records_are_counted(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(module.SETTINGS, "delivery.timeout.ms", 1_000)
     _sends_by(None, monkeypatch)
     error = CliRunner().invoke(cli, ["send", "taps", "--synthetic", "5"]).exception
     assert isinstance(error, DeliveryError)
-    assert error.state == "records 1-5: failed, not in the log"
+    assert error.state == "5 records: failed, not in the log"
     assert error.fix.endswith("leftfold send taps --synthetic 5")
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import hashlib
+import random
 from collections import Counter
 from datetime import datetime, timedelta
 from typing import Any
@@ -8,7 +10,7 @@ import pytest
 
 import leftfold as lf
 from leftfold import clock
-from leftfold.declare.synthetic import synthetic
+from leftfold.declare.synthetic import KEYS, ZIPF, synthetic
 from leftfold.fold.expressions import from_micros
 from tests.unit.declare.declared import Click, clicks
 
@@ -28,6 +30,40 @@ def made(count: int, seed: int, topic: lf.Topic[Any] = clicks) -> list[dict[str,
 def test_the_same_seed_gives_the_same_events() -> None:
     assert made(200, 1) == made(200, 1)
     assert made(200, 1) != made(200, 2)
+
+
+def test_the_events_of_a_seed_stay_what_they_are() -> None:
+    """Guides show figures of seed 1. A digest of its first 2,000 events of each topic was taken once."""
+    assert made(1, 1) == [
+        {
+            "user_id": "u0",
+            "item_id": "i1047",
+            "price": 60.79,
+            "pieces": 23,
+            "coupon": "c14",
+            "tags": ["t495", "t0", "t0"],
+            "seen": [from_micros(AT)] * 3,
+            "raw": b"\x86\xd2\xc9nv\x0e\x81\x9b",
+            "gift": False,
+            "at": from_micros(AT - 213_785_853),
+        }
+    ]
+    assert digest(clicks) == "ceacde9c9f94348a5457f8443dca4efa50d60284aed8d3257b42a955ffd1a103"
+    assert digest(TABLE) == "86361540009c79cab6aa00739a882003fa3f9f0ad41746dd6a5c8b194da78622"
+
+
+def digest(topic: lf.Topic[Any]) -> str:
+    return hashlib.sha256(repr([sorted(r.items()) for r in made(2_000, 1, topic)]).encode()).hexdigest()
+
+
+def test_values_are_those_of_the_library() -> None:
+    """The short ways give the values of `random.choices` and `lognormvariate`, whatever is drawn."""
+    chance, ranks = random.Random(9), range(KEYS)
+    weights = [1 / (rank + 1) ** ZIPF for rank in ranks]
+    for record in made(MANY, 9, PLAIN):
+        assert record["item"] == f"i{chance.choices(ranks, weights)[0]}"
+        assert record["level"] == round(chance.lognormvariate(3.5, 1.0), 2)
+        assert record["pieces"] == chance.choices(ranks, weights)[0] + 1
 
 
 def test_a_shorter_run_is_the_start_of_a_longer_one() -> None:
@@ -73,6 +109,13 @@ class Stock(lf.Event):
     counted: datetime
 
 
+class Plain(lf.Event):
+    item: str
+    level: float
+    pieces: int
+
+
+PLAIN = lf.Topic("plain", Plain, key=Plain.item, compacted=True)
 TABLE = lf.Topic("stock", Stock, key=Stock.item, compacted=True, format="json")
 
 
