@@ -52,7 +52,7 @@ class Topic(Generic[E_co]):
     key: tuple[FieldRef, ...]
     time: FieldRef | None  # None only if compacted
     partitions: int
-    rate: float | None  # records per second in the busiest hour, if declared; only for sizing, not compared
+    rate: float | None  # records per second in the busiest hour, if declared; for sizing and batches, not compared
     retention: int | None  # None if compacted
     lateness: int
     replication: int

@@ -12,13 +12,16 @@ from leftfold.units import counted, size
 _LOSES = frozenset({"consumer-falls-behind", "view-falls-behind"})  # retention deletes records before they are read
 CODES = (
     *_LOSES,
+    "batch-small",
     "brokers-few",
     "consumer-slow-to-catch-up",
     "cores-idle",
     "disk-short",
     "partitions-few",
     "store-busy",
+    "store-large",
     "view-busy",
+    "view-large",
     "view-not-fresh",
     "view-slow-to-catch-up",
     "wrong-tool-answers",

@@ -9,7 +9,7 @@ from leftfold.declare.catalog import DeclaredView
 from leftfold.declare.free import View
 from leftfold.declare.topic import Topic
 from leftfold.fold.build_id import BuildId
-from leftfold.fold.definition import LAYOUT, STATE, Definition, fingerprint
+from leftfold.fold.definition import LAYOUT, LAYOUTS_READ, STATE, Definition, fingerprint
 from leftfold.hazards.hazard import Facts, Hazard, Rule
 from leftfold.hazards.retention import retention
 from leftfold.observe.observation import ObservedBuild
@@ -93,16 +93,27 @@ def _another_release(facts: Facts, view: DeclaredView, build: ObservedBuild, lac
         f"view {view.name}",
         f"{build.id} {mismatch}: a new build reads {_read(facts, view)}" + (lacking[0] if lacking else ""),
         "Another release of Leftfold made it, and this one cannot continue it. "
-        + (
-            "Readers of each release refuse the rows of the other (unknown-layout)."
-            if rows
-            else f"{_readers_stay(facts).capitalize()}."
-        ),
+        + (f"{_readers_stay(facts).capitalize()}." if not rows else _readers_of_both(build)),
         "run the view with this release"
         + ("" if facts.profile.is_local else f", and leftfold promote {view.name} once the new build has caught up")
-        + (", and give its readers this release once the new build has caught up" if rows else ""),
+        + (_when_readers_move(build) if rows else ""),
         view.source,
     )
+
+
+def _readers_of_both(build: ObservedBuild) -> str:
+    """Say which readers can read the rows of which release."""
+    if build.layout in LAYOUTS_READ:
+        return (
+            "Readers of this release read the rows of both; readers of the other refuse the new ones (unknown-layout)."
+        )
+    return "Readers of each release refuse the rows of the other (unknown-layout)."
+
+
+def _when_readers_move(build: ObservedBuild) -> str:
+    if build.layout in LAYOUTS_READ:
+        return ", and give its readers this release before that"
+    return ", and give its readers this release once the new build has caught up"
 
 
 def _readers_stay(facts: Facts) -> str:

@@ -374,6 +374,7 @@ class PlanOptions:
             self.constants,
             keys=self.keys,
             namespace=profile.namespace,
+            most_offsets=profile.spark.most_offsets,
             handlers=self.handlers,
             needs=self.needs,
         )

@@ -86,10 +86,16 @@ class RunningIntake(RunningReader):
 
     def _begin(self) -> Query:
         if self._table is not None:
-            return self._started(self._archived(self._table), self._on_records, _ARCHIVE_EVERY_S)
+            every_s = self._every(_ARCHIVE_EVERY_S)
+            return self._started(self._archived(self._table, every_s), self._on_records, every_s)
         self._check_history()
-        refused = intake_stream(self._session, self._source, self._topic, self._names, self._keyed)
-        return self._started(refused, self._on_batch, _EVERY_S)
+        every_s = self._every(_EVERY_S)
+        refused = intake_stream(self._session, self._source, self._topic, self._names, self._keyed, every_s=every_s)
+        return self._started(refused, self._on_batch, every_s)
+
+    def _every(self, seconds: int) -> int:
+        """The interval between batches. A query that ends when it has caught up makes one after the other."""
+        return 0 if self._until_caught_up else seconds
 
     def _started(self, frame: DataFrame, on_batch: Callable[[DataFrame, int], None], every_s: int) -> Query:
         return start_batches(
@@ -136,7 +142,7 @@ class RunningIntake(RunningReader):
 
     # With an archive -------------------------------------------------------------------------------------------
 
-    def _archived(self, table: str) -> DataFrame:
+    def _archived(self, table: str, every_s: int) -> DataFrame:
         """The stream of all records from the table's end on, or from the start of the log if the table is new."""
         (topic,), (partitions,) = self._source.topics, self._source.partitions
         archive.make(self._session, table)
@@ -148,7 +154,7 @@ class RunningIntake(RunningReader):
             set_aside(self._session, self.checkpoint)
         starts = {str(p): position.ends.get(p, -2) for p in range(partitions)}  # -2 means "earliest" to Kafka
         options = {"startingOffsets": json.dumps({topic: starts}), "includeHeaders": "true"}
-        return kafka_stream(self._session, self._source, options)
+        return kafka_stream(self._session, self._source, options, every_s)
 
     def _fits(self, topic: str, ends: Ends) -> bool:
         """Return whether the checkpoint continues where the table ends.

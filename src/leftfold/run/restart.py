@@ -170,7 +170,8 @@ def _repair(
             every = redrive.in_place(records, own, source, build.place.redrive, receipt.redriven)
             packed = lifetime_from(packed, recomputed(every, job, receipt.last, newest_event=newest))
         # The changelog may already hold the batch that will run again. These rows must not be older than that.
-        written = build.rewrite(packed, max(receipt.last, mark), online=online, changelog=changelog)
+        number = max(receipt.last, mark)
+        written = build.rewrite(packed, number, online=online, changelog=changelog, repairs=True)
 
     start.turn.end()
     with start.turns.repair(start.stopping), recomputing(build.name):

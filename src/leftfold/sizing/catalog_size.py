@@ -74,7 +74,11 @@ class ViewSize:
             yield "falls behind for good"
         else:
             yield f"fresh in {amounts['freshness, usual']}"
-            yield f"an outage of {amount(self.load.downtime_s, 's')} caught up in {amounts['catch-up']}"
+            caught_up = f"an outage of {amount(self.load.downtime_s, 's')} caught up in {amounts['catch-up']}"
+            if (more := self.result("cores, to catch up")) is not None and more > (self.result("Spark cores") or 0):
+                in_time = amount(self.load.catch_up_s, "s")
+                caught_up += f" (in {in_time} with {amounts['cores, to catch up']})"
+            yield caught_up
         yield f"{amounts['online bytes per entity']} online per entity"
         if "state bytes" in amounts:
             yield f"{amounts['state bytes']} of state"
@@ -178,6 +182,7 @@ def size_catalog(
     keys: Mapping[str, int] | None = None,
     namespace: str = "",
     cores: int | None = None,
+    most_offsets: int | None = None,
     handlers: Mapping[str, float] | None = None,
     needs: Needs | None = None,
 ) -> Sizing:
@@ -185,8 +190,9 @@ def size_catalog(
 
     `known` is by the declared name of a topic. `keys` is the number of entities by the name of a view. A view that is
     not in `keys` has as many entities as its topic, if it has the topic's key. Otherwise the number is not known.
-    `cores`, if given, is the number of cores of each view. `handlers` are the seconds of one record in a consumer's
-    handler; a consumer that is not in it is not sized. `needs` are those of the users.
+    `cores`, if given, is the number of cores of each view. `most_offsets` is the profile's, if it has one. `handlers`
+    are the seconds of one record in a consumer's handler; a consumer that is not in it is not sized. `needs` are those
+    of the users.
     """
     needs = needs or Needs()
     loads = {name: load for name in catalog.topics if (load := _load(catalog, name, known.get(name, Known())))}
@@ -210,6 +216,7 @@ def size_catalog(
             together([one for one in read if one is not None]),
             keys=_keys(view, loads, keys or {}),
             freshness_s=needs.freshness.get(name),
+            most_offsets=most_offsets,
         )
         sized = size_view(view.definition, load, constants, cores=cores, namespace=namespace)
         views.append(ViewSize(name, load, sized.lines, sized.advice))
@@ -269,6 +276,7 @@ def together(loads: list[Load]) -> Load:
         catch_up_s=min(load.catch_up_s for load in loads),
         partitions=sum(load.partitions or 1 for load in loads),
         rate_from=loads[0].rate_from,
+        declared_rate=sum(load.declared_rate or 0.0 for load in loads) or None,
     )
 
 

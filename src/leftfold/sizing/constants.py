@@ -28,10 +28,8 @@ class Constants:
     tiles_per_core: float = 15_000  # changed tiles: put into state, packed, written to the online store
     batch_s: float = 0.5  # the fixed cost b of a batch that the driver writes
     large_batch_s: float = 0.8  # b of a batch that executors write: it has one more shuffle, and Python workers
-    # These mirror how Leftfold runs a view (spark/sinks/online.py, spark/source.py, run/watermark.py). A test compares
-    # them.
+    # These mirror how Leftfold runs a view (spark/sinks/online.py, run/watermark.py). A test compares them.
     driver_rows: int = 5_000  # the driver writes a batch of up to so many rows
-    offsets_per_partition: int = 50_000  # in one batch
     state_slack_s: float = 3_600  # a tile leaves the state this much later than its lateness
     # Spark's state: bytes of a row in the checkpoint, divided by the bytes of its fields. It is below 1 because the
     # checkpoint is compressed. Probed.
@@ -46,7 +44,12 @@ class Constants:
     # Redis packs a row with up to so many fields and values up to so long: its hash-max-listpack-entries and -value.
     packed_tiles: int = 128
     packed_value_bytes: int = 64
+    # A row with more tiles has most of them in one packed field (store/packer.py). A test compares.
+    loose_tiles: int = 16
+    packed_row_bytes: float = 140  # of the packed field and its batch, without tiles; of rows that were looked at once
     store_tiles: float = 100_000  # tiles a second that one Redis takes: it runs one script at a time. Probed.
+    # Memory of one Redis for rows. A node of twice that: while Redis saves, it may hold a second copy of what changes.
+    store_node_bytes: float = 64e9
     # Kafka.
     # Half of what LinkedIn's benchmark of 2014 wrote to each of three machines with six disks: 2,024,032 records/s of
     # 100 bytes, with three replicas. A probe has only one producer, so it can raise this value but never lowers it.

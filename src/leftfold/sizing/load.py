@@ -41,6 +41,9 @@ class Load:
     brokers: int | None = None  # existing brokers; None: to be chosen
     rate_from: str = "given"
     freshness_s: float | None = None  # the time in which a view must show a record; None if nobody says
+    # A run decides by these how much a batch holds: the rate that the topics declare, and the profile's most_offsets.
+    declared_rate: float | None = None
+    most_offsets: int | None = None
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,7 @@ def load_of(
         consumer_rate=asked.consumer_rate,
         partitions=topic.partitions if observed is None else observed.partitions,
         brokers=asked.brokers,
+        declared_rate=topic.rate,
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from leftfold.declare.batches import offsets_per_batch, offsets_per_task
 from leftfold.fold.definition import Definition
 from leftfold.fold.durations import SECOND
 from leftfold.sizing.constants import Constants
@@ -23,17 +24,30 @@ _ROUNDS = 400  # of approaching T: enough up to λ/R = 0.97, where a view is far
 class Shape:
     """The properties of a view that decide its cost.
 
-    `steps` are the steps in seconds for which each record makes a tile. 0 stands for a tile of all time.
+    `steps` are the steps in seconds for which each record makes a tile. 0 stands for a tile of all time. By the last
+    three a run decides how many records its batches hold at most (declare/batches.py).
     """
 
     steps: tuple[float, ...]
     keys: int | None
     partitions: int
+    record_bytes: float = 0
+    declared_rate: float | None = None
+    most_offsets: int | None = None  # the profile's
 
     @classmethod
     def of(cls, definition: Definition, keys: int | None, partitions: int) -> Shape:
         steps = tuple(step / SECOND for step in definition.steps)
         return cls((*steps, *((0.0,) if definition.lifetime else ())), keys, partitions)
+
+    @property
+    def per_task(self) -> int:
+        return offsets_per_task(self.record_bytes, self.most_offsets)
+
+    def full_batch(self, cores: int) -> int:
+        """The most records that one batch holds."""
+        rate = None if self.most_offsets else self.declared_rate
+        return offsets_per_batch(self.per_task, self.partitions, rate=rate, cores=cores)
 
     def tiles(self, records: float, span_s: float) -> float:
         """The number of tiles that so many records change, if they were logged within a span and keys are equally busy.
@@ -67,9 +81,9 @@ class Pace:
         return self.records / self.seconds
 
 
-def full(shape: Shape, arriving: float, cores: float, constants: Constants) -> Pace:
+def full(shape: Shape, arriving: float, cores: int, constants: Constants) -> Pace:
     """The pace of the largest batches, as in a catch-up. Each batch spans the time in which its records arrived."""
-    records = float(constants.offsets_per_partition * shape.partitions)
+    records = float(shape.full_batch(cores))
     return batch(shape, records, records / arriving, cores, constants)
 
 
@@ -85,7 +99,7 @@ def is_small(shape: Shape, records: float, constants: Constants) -> bool:
     return records * len(shape.steps) + _OUTCOMES * shape.partitions <= constants.driver_rows
 
 
-def steady(shape: Shape, arriving: float, cores: float, constants: Constants) -> Pace:
+def steady(shape: Shape, arriving: float, cores: int, constants: Constants) -> Pace:
     """The pace at a constant rate of `arriving` records a second."""
     small = _settled(shape, arriving, cores, constants, constants.batch_s)
     if is_small(shape, small.records, constants):
@@ -93,12 +107,12 @@ def steady(shape: Shape, arriving: float, cores: float, constants: Constants) ->
     return _settled(shape, arriving, cores, constants, constants.large_batch_s)
 
 
-def _settled(shape: Shape, arriving: float, cores: float, constants: Constants, fixed: float) -> Pace:
+def _settled(shape: Shape, arriving: float, cores: int, constants: Constants, fixed: float) -> Pace:
     """Find the batch length T at which the records that arrive within T take T; infinite if batches get too large.
 
     T is approached from below, because the records of a longer batch share more tiles.
     """
-    most = float(constants.offsets_per_partition * shape.partitions)
+    most = shape.full_batch(cores)
     seconds = fixed
     for _ in range(_ROUNDS):
         records = arriving * seconds

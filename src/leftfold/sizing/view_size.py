@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
+from leftfold.declare.batches import BACKLOG_S
 from leftfold.fold.definition import Definition
 from leftfold.fold.durations import SECOND, text
 from leftfold.fold.latest import Latest
@@ -18,8 +20,12 @@ from leftfold.sizing.pace import Pace, Shape, full, steady
 from leftfold.sizing.wrong_tool import soonest_s
 from leftfold.units import amount, counted, number, percent
 
-# The model was never tested with more than a thousand cores for one view.
-_MOST_CORES = 1_024
+# More would be a slip in a number of the load.
+_MOST_CORES = 100_000
+# The model was compared with runs on two cores. With more than this, say that one driver plans every batch.
+_LARGE_CORES = 1_024
+# With more bytes than this in memory, advise a store on disks.
+_IN_MEMORY = 1e12
 MONTH_S = 30 * 86_400.0
 
 
@@ -42,42 +48,109 @@ def size_view(
     A view that shares its cores with others has fewer.
     """
     if isinstance(definition, Latest):
-        shape = Shape((0.0,), load.keys, partitions(load))  # one row per key, like a feature of all time, but no state
+        made = Shape((0.0,), load.keys, partitions(load))  # one row per key, like a feature of all time, but no state
         storage = [*_table_lines(definition, load, constants, namespace)]
     else:
-        shape = Shape.of(definition, load.keys, partitions(load))
+        made = Shape.of(definition, load.keys, partitions(load))
         storage = [*_state_lines(definition, load, constants), *_online_lines(definition, load, constants, namespace)]
-    needed = cores_needed(shape, load, constants)
-    used = cores or needed or shape.partitions
+    # Batches are sized for the load before cores are. If a run would make smaller ones, the advice says so.
+    shape = replace(made, record_bytes=load.record_bytes, declared_rate=load.rate)
+    needed = Needed.of(shape, load, constants)
+    used = cores or needed.keep_up or shape.partitions
     now, backlog = steady(shape, load.rate, used, constants), full(shape, load.rate, used, constants)
-    chosen = Line(
-        "Spark cores",
-        _why_so_many(load, constants, given=cores is not None, enough=needed is not None),
-        str(used),
-        used,
+    lines = (
+        _cores_line(load, constants, now, used, given=cores is not None, enough=needed.keep_up is not None),
+        *_catch_up_cores(load, shape, constants, needed.catch_up),
+        *_batch_lines(load, shape, used),
+        *_pace_lines(load, constants, now, backlog, cores=used),
+        *storage,
+    )
+    advice = (
+        *_advice(load, constants, now, backlog, shape, cores=used, needed=needed, given=cores is not None),
+        *_batch_advice(load, constants, shape, needed),
+        *_store_advice(load, constants, now.tiles_per_record * load.rate, storage),
+    )
+    return Sized(lines, advice)
+
+
+@dataclass(frozen=True)
+class Needed:
+    """The fewest cores for a load. None if no number of cores is enough.
+
+    That is so because a batch has a largest size, and a fixed cost that more cores do not reduce.
+    """
+
+    keep_up: int | None  # and leave room for peaks
+    catch_up: int | None  # and work off an outage in time
+
+    @classmethod
+    def of(cls, shape: Shape, load: Load, constants: Constants) -> Needed:
+        def keeps_up(cores: int) -> bool:
+            now = steady(shape, load.rate, cores, constants)
+            return not math.isinf(now.seconds) and load.rate / now.rate <= constants.busy
+
+        def catches_up(cores: int) -> bool:
+            backlog = full(shape, load.rate, cores, constants)
+            return keeps_up(cores) and _catch_up_s(load, backlog) <= load.catch_up_s
+
+        return cls(_fewest(keeps_up), _fewest(catches_up))
+
+
+def _fewest(enough: Callable[[int], bool]) -> int | None:
+    """The smallest number of cores that is enough. More than that are enough, too."""
+    if not enough(_MOST_CORES):
+        return None
+    return bisect_left(range(1, _MOST_CORES), True, key=enough) + 1
+
+
+def _cores_line(load: Load, constants: Constants, now: Pace, cores: int, *, given: bool, enough: bool) -> Line:
+    each = now.rate / cores
+    if given:
+        formula, numbers = "those that there are", str(cores)
+    elif not enough:
+        formula = f"one for each partition, as there is no number with λ/R up to {constants.busy:g}"
+        numbers = str(cores)
+    else:
+        formula = (
+            f"the fewest with λ/R up to {constants.busy:g}: records/s ÷ ({constants.busy:g} × R of one), rounded up"
+        )
+        numbers = f"{number(load.rate)} ÷ ({constants.busy:g} × {number(each)})"
+        if math.ceil(load.rate / (constants.busy * each)) != cores:  # batches must also be short enough to be held
+            formula, numbers = f"the fewest with λ/R up to {constants.busy:g} and batches that hold T", str(cores)
+    return Line("Spark cores", formula, numbers, cores, "cores")
+
+
+def _catch_up_cores(load: Load, shape: Shape, constants: Constants, cores: int | None) -> Iterator[Line]:
+    if cores is None:
+        return
+    backlog = full(shape, load.rate, cores, constants)
+    records, wanted = number(backlog.records), load.rate * (1 + load.downtime_s / load.catch_up_s)
+    yield Line(
+        "cores, to catch up",
+        f"the fewest n whose full batches do records/s × (1 + {amount(load.downtime_s, 's')} of outage ÷ "
+        f"{amount(load.catch_up_s, 's')} to catch up), and that keep up",
+        f"{records} ÷ ({backlog.fixed_s:.2f} s + {records} ÷ (n × {number(backlog.rate / cores)})) ≥ {number(wanted)}",
+        cores,
         "cores",
     )
-    lines = (chosen, *_pace_lines(load, constants, now, backlog, cores=used), *storage)
-    return Sized(lines, tuple(_advice(load, constants, now, backlog, shape, cores=used, needed=needed)))
 
 
-def _why_so_many(load: Load, constants: Constants, *, given: bool, enough: bool) -> str:
-    if given:
-        return "those that there are"
-    asked = f"λ/R up to {constants.busy:g} that catch up within {amount(load.catch_up_s, 's')}"
-    return f"the fewest with {asked}" if enough else f"one for each partition, as there is no number with {asked}"
-
-
-def cores_needed(shape: Shape, load: Load, constants: Constants) -> int | None:
-    """The fewest cores that leave room for peaks and catch up in time after an outage.
-
-    None if no number of cores is enough: batches have a largest size, and a fixed cost that more cores do not reduce.
-    """
-    for cores in range(1, _MOST_CORES + 1):
-        now, backlog = steady(shape, load.rate, cores, constants), full(shape, load.rate, cores, constants)
-        if load.rate / now.rate <= constants.busy and _catch_up_s(load, backlog) <= load.catch_up_s:
-            return cores
-    return None
+def _batch_lines(load: Load, shape: Shape, cores: int) -> Iterator[Line]:
+    task, most = number(shape.per_task), shape.full_batch(cores)
+    yield Line(
+        "records of a full batch",
+        f"{BACKLOG_S} s × the smaller of records/s and {task}/s × cores; {task} × partitions at the least",
+        f"max({BACKLOG_S} s × min({number(load.rate)}, {task} × {number(cores)}), {task} × {number(shape.partitions)})",
+        most,
+        "records",
+    )
+    yield Line(
+        "offsets of a partition in it",
+        "records of a full batch ÷ partitions",
+        f"{number(most)} ÷ {number(shape.partitions)}",
+        most / shape.partitions,
+        "offsets",
+    )
 
 
 def _catch_up_s(load: Load, backlog: Pace) -> float:
@@ -139,6 +212,17 @@ def _pace_lines(load: Load, constants: Constants, now: Pace, backlog: Pace, *, c
         written,
         "tiles/s",
     )
+    yield Line(
+        "Redis, for writes",
+        "tiles/s ÷ what one Redis takes, rounded up",
+        f"{number(written)} ÷ {number(constants.store_tiles)}",
+        _nodes(written, constants.store_tiles),
+        "nodes",
+    )
+
+
+def _nodes(whole: float, each: float) -> int:
+    return max(1, math.ceil(whole / each))
 
 
 def _state_lines(definition: Definition, load: Load, constants: Constants) -> Iterator[Line]:
@@ -198,8 +282,7 @@ def _online_lines(definition: Definition, load: Load, constants: Constants, name
     yield _entity_line(definition, most, constants, namespace)
     if load.keys is None:
         return
-    each = online_bytes(definition, most, constants, namespace)
-    yield _in_all(load, "online bytes, at most", each)
+    yield from _at_most(load, online_bytes(definition, most, constants, namespace), constants)
     tiles = expected_tiles(definition, load, MONTH_S)
     yield Line(
         "tiles after 30 days",
@@ -208,7 +291,9 @@ def _online_lines(definition: Definition, load: Load, constants: Constants, name
         sum(tiles.values()),
         "tiles",
     )
-    yield _in_all(load, "online bytes, 30 days", online_bytes(definition, tiles, constants, namespace))
+    records = load.rate / load.keys * sum(ring * step / SECOND for step, ring in definition.rings.items())
+    each = online_bytes(definition, tiles, constants, namespace, events=records / sum(tiles.values()))
+    yield _in_all(load, "online bytes, 30 days", each)
 
 
 def expected_tiles(definition: Definition, load: Load, age_s: float) -> dict[int, float]:
@@ -220,12 +305,45 @@ def expected_tiles(definition: Definition, load: Load, age_s: float) -> dict[int
     return {**tiles, 0: 1.0} if definition.lifetime else tiles
 
 
-def online_bytes(definition: Definition, tiles: dict[int, float], constants: Constants, namespace: str) -> float:
-    """The bytes in the online store for one entity that holds so many tiles of each step."""
+def online_bytes(
+    definition: Definition,
+    tiles: dict[int, float],
+    constants: Constants,
+    namespace: str,
+    *,
+    events: float | None = None,
+) -> float:
+    """The bytes in the online store for one entity that holds so many tiles of each step, with so many events in each.
+
+    Without a number of events, those that it can take at most.
+    """
     name = widths.row_name(definition.view, namespace, len(definition.keys))
-    beside = _beside(sum(tiles.values()), widths.value_text(definition), constants)
-    texts = sum(count * (widths.tile_text(definition, step) + beside) for step, count in tiles.items())
-    return constants.entity_bytes + name + texts
+    loose, packed = _loose_and_packed(definition, tiles, constants)
+    mean = _tile_text(definition, tiles) + _beside_tile(definition, tiles, constants)
+    whole = constants.packed_row_bytes + packed * widths.packed_tile(definition, events) if packed else 0
+    return constants.entity_bytes + name + loose * mean + whole
+
+
+def _loose_and_packed(definition: Definition, tiles: dict[int, float], constants: Constants) -> tuple[float, float]:
+    """The tiles of a row that are fields of their own, and those that are packed into one.
+
+    When there are too many fields, all are packed but the newest of each step. So on average half of the others are
+    there.
+    """
+    count = sum(tiles.values())
+    if count <= constants.loose_tiles:
+        return count, 0
+    loose = (len(definition.steps) + constants.loose_tiles) / 2
+    return loose, max(0, count - loose)
+
+
+def _tile_text(definition: Definition, tiles: dict[int, float]) -> float:
+    return sum(n * widths.tile_text(definition, step) for step, n in tiles.items()) / sum(tiles.values())
+
+
+def _beside_tile(definition: Definition, tiles: dict[int, float], constants: Constants) -> float:
+    loose, packed = _loose_and_packed(definition, tiles, constants)
+    return constants.loose_tile_bytes if packed else _beside(loose, widths.value_text(definition), constants)
 
 
 def _beside(tiles: float, value: int, constants: Constants) -> float:
@@ -235,17 +353,18 @@ def _beside(tiles: float, value: int, constants: Constants) -> float:
 
 
 def _entity_line(definition: Definition, tiles: dict[int, float], constants: Constants, namespace: str) -> Line:
-    count = sum(tiles.values())
-    beside = _beside(count, widths.value_text(definition), constants)
-    mean = sum(n * widths.tile_text(definition, step) for step, n in tiles.items()) / count
     name = widths.row_name(definition.view, namespace, len(definition.keys))
-    return Line(
-        "online bytes per entity",
-        "of a row + its name + tiles × (text + what Redis adds)",
-        f"{constants.entity_bytes:.0f} + {name} + {number(count)} × ({mean:.0f} + {beside:.0f})",
-        online_bytes(definition, tiles, constants, namespace),
-        "B",
-    )
+    loose, packed = _loose_and_packed(definition, tiles, constants)
+    mean, beside = _tile_text(definition, tiles), _beside_tile(definition, tiles, constants)
+    formula = "of a row + its name + tiles × (text + what Redis adds)"
+    numbers = f"{constants.entity_bytes:.0f} + {name} + {number(loose)} × ({mean:.0f} + {beside:.0f})"
+    if packed:
+        formula += " + of the packed field + packed tiles × bytes of one"
+        numbers += (
+            f" + {constants.packed_row_bytes:.0f} + {number(packed)} × {widths.packed_tile(definition, None):.0f}"
+        )
+    each = online_bytes(definition, tiles, constants, namespace)
+    return Line("online bytes per entity", formula, numbers, each, "B")
 
 
 def _in_all(load: Load, name: str, each: float) -> Line:
@@ -267,16 +386,35 @@ def _table_lines(definition: Latest, load: Load, constants: Constants, namespace
         "B",
     )
     if load.keys is not None:
-        yield _in_all(load, "online bytes, at most", each)
+        yield from _at_most(load, each, constants)
+
+
+def _at_most(load: Load, each: float, constants: Constants) -> Iterator[Line]:
+    whole = _in_all(load, "online bytes, at most", each)
+    yield whole
+    yield Line(
+        "Redis, for memory",
+        "online bytes, at most ÷ memory of one for rows, rounded up; as many again for each replica",
+        f"{amount(whole.result, 'B')} ÷ {amount(constants.store_node_bytes, 'B')}",
+        _nodes(whole.result, constants.store_node_bytes),
+        "nodes",
+    )
 
 
 def _advice(
-    load: Load, constants: Constants, now: Pace, backlog: Pace, shape: Shape, *, cores: int, needed: int | None
+    load: Load,
+    constants: Constants,
+    now: Pace,
+    backlog: Pace,
+    shape: Shape,
+    *,
+    cores: int,
+    needed: Needed,
+    given: bool,
 ) -> Iterator[Advice]:
     share = load.rate / now.rate
-    more = "use more partitions, or a larger most_offsets: batches are too small for any number of cores"
-    if needed is not None:
-        more = f"give it about {needed} cores"
+    larger = "use more partitions, or a larger most_offsets: batches are too small for any number of cores"
+    more = larger if needed.keep_up is None else f"give it about {counted(needed.keep_up, 'core')}"
     if math.isinf(now.seconds) or share >= 1:
         yield Advice(
             "view-falls-behind",
@@ -292,14 +430,17 @@ def _advice(
             f"once the rate grows to {1 / share:.2f} times this one",
             more,
         )
-    elif (late := _catch_up_s(load, backlog)) > load.catch_up_s:
+    # The cores that catch up in time are shown with those that keep up. There need not be so many all the time.
+    elif (late := _catch_up_s(load, backlog)) > load.catch_up_s and (given or needed.catch_up is None):
         taken = "forever" if math.isinf(late) else amount(late, "s")
         yield Advice(
             "view-slow-to-catch-up",
             f"after an outage of {amount(load.downtime_s, 's')} it takes {taken} "
             f"to catch up, and you allow {amount(load.catch_up_s, 's')}",
             f"full batches process {number(backlog.through)} records/s, and {number(load.rate)} arrive meanwhile",
-            more,
+            larger
+            if needed.catch_up is None
+            else f"give it about {counted(needed.catch_up, 'core')} until it has caught up",
         )
     wanted = load.freshness_s
     if wanted is not None and soonest_s(constants) <= wanted < 2 * now.seconds < math.inf:
@@ -311,18 +452,76 @@ def _advice(
             "record may wait for one batch before its own",
             "give it more cores; they shorten all of a batch except its fixed cost",
         )
-    if cores > shape.partitions and cores != needed:
+    has_more_tasks = shape.full_batch(cores) > shape.per_task * shape.partitions
+    if cores > shape.partitions and cores not in (needed.keep_up, needed.catch_up) and not has_more_tasks:
         yield Advice(
             "cores-idle",
             f"{counted(cores, 'core')} read {counted(shape.partitions, 'partition')}",
             "Spark reads a partition with one core; the other cores wait until there is something to fold",
             f"declare {counted(cores, 'partition')}, or use {counted(shape.partitions, 'core')}",
         )
-    written = load.rate * now.tiles_per_record
+    if cores > _LARGE_CORES:
+        parts = math.ceil(cores / _LARGE_CORES)
+        yield Advice(
+            "view-large",
+            f"{number(load.rate)} records/s take {counted(cores, 'core')} for one view, and {shape.partitions:,} "
+            f"{'partition' if shape.partitions == 1 else 'partitions'}",
+            "one driver plans and commits every batch, and this model was never compared with so many cores",
+            f"divide the records by key among {parts} topics, each with a view of its own, or add up the records of a "
+            "key before you send them",
+        )
+
+
+def _batch_advice(load: Load, constants: Constants, shape: Shape, needed: Needed) -> Iterator[Advice]:
+    """Advice if a run would make smaller batches than the sizing counts with, so that the view needs more cores."""
+    as_run = replace(shape, declared_rate=load.declared_rate, most_offsets=load.most_offsets)
+    if needed.keep_up is None or as_run.full_batch(needed.keep_up) >= shape.full_batch(needed.keep_up):
+        return
+    takes = Needed.of(as_run, load, constants).keep_up
+    if takes is not None and takes <= needed.keep_up:
+        return
+    small, wanted = as_run.full_batch(needed.keep_up), shape.full_batch(needed.keep_up)
+    sized = f"{number(wanted)} are {BACKLOG_S} s of {number(load.rate)} records/s"
+    if load.most_offsets is not None:
+        because = f"most_offsets = {load.most_offsets} of the profile"
+        fix = f"remove most_offsets from the profile, or set it to {math.ceil(wanted / shape.partitions)}"
+    else:
+        known = load.declared_rate
+        because = "no rate is declared" if known is None else f"{number(known)} records/s are declared"
+        fix = f'declare rate="{_rate_text(load.rate)}" for what the view reads'
+    what = f"a batch holds at most {number(small)} records ({because}), and {sized}"
+    if takes is None:
+        why = "batches pay their fixed cost so often that the view never catches up, whatever the number of cores"
+        yield Advice("view-falls-behind", what, why, fix)
+    else:
+        why = f"batches pay their fixed cost so often that it takes {counted(takes, 'core')} instead of "
+        yield Advice("batch-small", what, f"{why}{needed.keep_up:,}", fix)
+
+
+def _rate_text(rate: float) -> str:
+    return f"{rate / 1e6:.3g}m/s" if rate >= 1e6 else f"{rate / 1e3:.3g}k/s"
+
+
+def _store_advice(load: Load, constants: Constants, written: float, storage: list[Line]) -> Iterator[Advice]:
     if written > constants.store_tiles:
+        nodes = _nodes(written, constants.store_tiles)
         yield Advice(
             "store-busy",
-            f"{number(written)} tiles/s are written, and one Redis takes about {number(constants.store_tiles)}",
-            "Redis runs one script at a time, and readers wait meanwhile",
-            "use windows that share a step, or run the view under a profile whose Redis is its own",
+            f"{number(written)} tiles/s are written, and one Redis takes about {number(constants.store_tiles)}: it "
+            f"takes {nodes:,} of them",
+            "Redis runs one script at a time, and readers wait meanwhile. A view writes into one Redis",
+            f"use windows that share a step, or divide the records by key among {nodes:,} topics, each with a view "
+            "under a profile whose Redis is its own",
+        )
+    held = next((line.result for line in storage if line.name == "online bytes, at most"), 0.0)
+    if held > _IN_MEMORY:
+        assert load.keys is not None
+        nodes = _nodes(held, constants.store_node_bytes)
+        yield Advice(
+            "store-large",
+            f"{number(load.keys)} entities take up to {amount(held, 'B')} of memory, {nodes:,} Redis of "
+            f"{amount(constants.store_node_bytes, 'B')}",
+            "Redis keeps every row in memory, and in that of each replica. A view writes into one Redis",
+            f"use shorter windows, or windows that share a step. Above {amount(_IN_MEMORY, 'B')} keep the rows in a "
+            "store on disks: declare a changelog (to=lf.Changelog()), and feed the store from it",
         )

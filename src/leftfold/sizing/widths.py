@@ -71,6 +71,38 @@ def _partial_text(column: Column) -> int:
             return one
 
 
+def packed_tile(definition: Definition, events: float | None) -> float:
+    """The bytes of a tile in the packed field of a row. Without the number of its `events`, what it can have at most.
+
+    Each column takes the smallest width for its numbers, and a text is there once for all tiles.
+    """
+    return 1 + sum(_most_packed(c) if events is None else _packed_column(c, events) for c in definition.columns)
+
+
+def _packed_column(column: Column, events: float) -> float:
+    match column.aggregate:
+        case "count":
+            return 1
+        case "last_n":
+            return 1 + min(events, column.size)
+        case "distinct":
+            return 1 + min(4 * events, (1 << column.size) + 40)
+        case _:
+            return {"int": 1, "bool": 1, "float": 2, "datetime": 4}.get(column.kind, 2)
+
+
+def _most_packed(column: Column) -> float:
+    """A number takes 8 bytes at most, and a text its place and itself."""
+    text = 2 + TEXT
+    match column.aggregate:
+        case "last_n":
+            return 2 + column.size * (text if column.kind == "string" else 8)
+        case "distinct":
+            return 2 + (1 << column.size) + 40
+        case _:
+            return text if column.kind == "string" else 8
+
+
 def row_text(latest: Latest) -> int:
     """The bytes of the field and value of the one row that a table keeps for a key."""
     columns = sum(1 + _SCALARS[c.kind] * (3 if c.repeated else 1) for c in latest.columns)

@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
+from leftfold.declare.batches import offsets_per_batch, offsets_per_task, shared_task
 from leftfold.declare.event import Event
 from leftfold.declare.first_log import AHEAD, DIGITS, HEADER
 from leftfold.declare.framing import HEADER_BYTES, frame
@@ -38,10 +39,6 @@ POLLS = {"kafka.max.poll.records": "2000", "kafka.fetch.max.wait.ms": "10"}
 # Later batches are smaller.
 CAREFUL_POLLS = {**POLLS, "kafka.max.poll.records": "50"}
 _CAREFUL_PART = 16
-# Bytes per batch and partition, as the brokers store them: one record may be a thousand times as long as another.
-BYTES_PER_PARTITION = 64 * 1_024 * 1_024
-# Offsets per batch and partition: about a second of work for one core, so that views take turns and a stop is quick.
-OFFSETS_PER_PARTITION = 50_000
 # Offsets per task of a scan: some seconds of work for one core, so that a lost task costs little, and progress can be
 # shown.
 OFFSETS_PER_TASK = 250_000
@@ -70,7 +67,9 @@ class Source:
     # long as the registry has no new ones: an unknown id that is in this set stops the batch, any other is a reject.
     given_out: frozenset[int] | None = None
     registry: SchemaRegistry | None = None  # where unknown ids are looked up
-    most_offsets: int | None = None  # per partition in one batch
+    most_offsets: int | None = None  # the profile's: of a partition in one batch
+    record_bytes: float = 0  # the mean of the topic with the longest records; 0 if not known
+    rate: float | None = None  # declared records a second of all topics, by which batches are larger; None if unknown
     archives: tuple[str | None, ...] = ()  # the table of each topic that has one; empty if none has
     first_log: frozenset[str] = frozenset()  # topics whose copied records carry their first log time
     per_task: int = OFFSETS_PER_TASK  # the most offsets of a partition that one task of a batch reads
@@ -78,31 +77,39 @@ class Source:
 
 
 def read_stream(
-    session: SparkSession, source: Source, *, raw: bool = False, starts: Offsets | None = None
+    session: SparkSession, source: Source, *, raw: bool = False, starts: Offsets | None = None, every_s: int = 0
 ) -> DataFrame:
     """Read the source as a stream of decoded records. A new query begins at `starts`, or at the start of the log.
 
-    `raw` keeps the value's bytes next to the event that was decoded from them.
+    `raw` keeps the value's bytes next to the event that was decoded from them. A batch begins at most each `every_s`.
     """
     # A view is a fold over the whole log. If a scan has folded a part of it, the stream begins later.
     begin = "earliest" if starts is None else json.dumps(starts)
-    return records_of(kafka_stream(session, source, {"startingOffsets": begin}), source, raw=raw)
+    return records_of(kafka_stream(session, source, {"startingOffsets": begin}, every_s), source, raw=raw)
 
 
-def kafka_stream(session: SparkSession, source: Source, own: Mapping[str, str]) -> DataFrame:
+def kafka_stream(session: SparkSession, source: Source, own: Mapping[str, str], every_s: int = 0) -> DataFrame:
     """A stream of undecoded records, with the columns of Kafka's source. `own` are further options of the reader."""
-    most = source.most_offsets or OFFSETS_PER_PARTITION
-    careful = {}
-    if source.careful:
-        most = max(most // _CAREFUL_PART, 1)
-        careful = {"maxRecordsPerPartition": str(most)}
-    options = {
-        **common_options(source, source.topics),
-        **careful,
-        **own,
-        "maxOffsetsPerTrigger": str(most * sum(source.partitions)),
-    }
+    # A view's state has as many partitions as the cluster has cores, unless the profile wants another number.
+    cores = int(str(session.conf.get("spark.sql.shuffle.partitions")))
+    options = {**common_options(source, source.topics), **own, **batch_options(source, cores, every_s)}
     return session.readStream.format("kafka").options(**options).load()
+
+
+def batch_options(source: Source, cores: int, every_s: int = 0) -> dict[str, str]:
+    """The options of a stream that bound a batch and its tasks."""
+    partitions = sum(source.partitions)
+    per_task = offsets_per_task(source.record_bytes, source.most_offsets)
+    if source.careful:
+        per_task = max(per_task // _CAREFUL_PART, 1)
+        return {"maxOffsetsPerTrigger": str(per_task * partitions), "maxRecordsPerPartition": str(per_task)}
+    if source.most_offsets is not None:
+        return {"maxOffsetsPerTrigger": str(per_task * partitions)}
+    most = offsets_per_batch(per_task, partitions, rate=source.rate, cores=cores, every_s=every_s)
+    # A batch of the least size has one task for each partition, however uneven they are: the average bounds them.
+    more_tasks = most > per_task * partitions
+    shared = {"maxRecordsPerPartition": str(shared_task(per_task, most, cores))} if more_tasks else {}
+    return {"maxOffsetsPerTrigger": str(most), **shared}
 
 
 def read_range(session: SparkSession, source: Source, starts: Offsets, ends: Offsets) -> DataFrame:

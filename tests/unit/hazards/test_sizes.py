@@ -75,7 +75,7 @@ def test_every_advice_that_there_is_has_its_code_here() -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Advice"
         if isinstance(node.args[0], ast.Constant)
     }
-    assert len(CODES) == len(set(CODES)) == 16
+    assert len(CODES) == len(set(CODES)) == 19
     assert given | {"disk-short"} == set(CODES)
     assert set(CODES) <= set(EVERY)
 
@@ -93,6 +93,9 @@ PROVOKED: list[tuple[dict[str, Any], str, str, str]] = [
     ({"rate": 60_000, "cores": 1}, "view-falls-behind", "view activity", "danger"),
     ({"rate": 40_000, "cores": 1}, "view-busy", "view activity", "warning"),
     ({"rate": 20_000, "cores": 1, "catch_up_s": 600}, "view-slow-to-catch-up", "view activity", "warning"),
+    ({"rate": 200_000, "keys": 10**8}, "batch-small", "view activity", "warning"),
+    ({"rate": 10e6, "keys": 10**9}, "view-large", "view activity", "warning"),
+    ({"keys": 10**9}, "store-large", "view activity", "warning"),
     ({"needs": Needs(freshness={"activity": 1.05})}, "view-not-fresh", "view activity", "warning"),
     ({"cores": 8}, "cores-idle", "view activity", "warning"),
     ({"rate": 300_000, "keys": 10**9, "cores": 64}, "store-busy", "view activity", "warning"),
@@ -122,6 +125,16 @@ def test_what_a_person_is_told() -> None:
         "    why: Brokers that are written to faster than they can write make producers wait, and then fail.\n"
         "    fix: add brokers, or probe what these can do: the model takes 100 MB/s each"
     ]
+
+
+def test_batches_that_are_too_small_for_any_number_of_cores() -> None:
+    (told,) = (one for one in judged(RULES, sized(rate=600_000, keys=10**8)) if "[view-falls-behind]" in one)
+    assert told == (
+        "! danger[view-falls-behind] view activity: a batch holds at most 300,000 records (no rate is declared), and "
+        "2,400,000 are 4 s of 600,000 records/s\n"
+        "    why: Batches pay their fixed cost so often that the view never catches up, whatever the number of cores.\n"
+        '    fix: declare rate="600k/s" for what the view reads'
+    )
 
 
 def of_consumer(rate: float) -> Facts:

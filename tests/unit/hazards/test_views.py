@@ -30,7 +30,7 @@ from leftfold.settings import Profile
 from tests.clusters import seen_topic
 from tests.unit.hazards.judging import built, codes, facts, judged
 
-STORE = Path(__file__).parents[2] / "data" / "layout-2-state-2" / "store.json"
+STORE = Path(__file__).parents[2] / "data" / f"layout-{LAYOUT}-state-{STATE}" / "store.json"
 
 
 class Click(lf.Event):
@@ -253,12 +253,15 @@ def test_a_build_of_another_release() -> None:
     view = view_of(topic)
     before = replace(built(view), id="0123456789ab-0d1f6c2e")
     assert judged(RULES, facts(topic, view, topics=[there()], builds=[replace(before, layout=1)])) == [
-        "· warning[build-of-another-release] view activity: 0123456789ab-0d1f6c2e has rows of layout 1, not 2: a new "
+        "· warning[build-of-another-release] view activity: 0123456789ab-0d1f6c2e has rows of layout 1, not 3: a new "
         "build reads 60,000 offsets of clicks\n"
         "    why: Another release of Leftfold made it, and this one cannot continue it. Readers of each release refuse "
         "the rows of the other (unknown-layout).\n"
         "    fix: run the view with this release, and give its readers this release once the new build has caught up"
     ]
+    (readable,) = judged(RULES, facts(topic, view, topics=[there()], builds=[replace(before, layout=2)]))
+    assert "Readers of this release read the rows of both; readers of the other refuse the new ones" in readable
+    assert readable.endswith("run the view with this release, and give its readers this release before that")
     assert judged(RULES, facts(topic, view, topics=[there()], builds=[before])) == [
         "· warning[build-of-another-release] view activity: 0123456789ab-0d1f6c2e has a state of another layout: a new "
         "build reads 60,000 offsets of clicks\n"

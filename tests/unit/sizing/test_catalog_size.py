@@ -235,31 +235,42 @@ def test_a_view_that_cannot_keep_up_is_told_and_so_is_a_busy_one() -> None:
 def test_the_largest_batch_bounds_the_rate() -> None:
     """A load below R is too much all the same where batches may not grow as large as it asks for."""
     shape = Shape((300.0,), None, 1)
-    tight = replace(ROUND, offsets_per_partition=1_000)
-    largest = full(shape, 3_000, 1, tight)
+    tight = replace(shape, most_offsets=1_000)
+    largest = full(tight, 3_000, 1, ROUND)
     assert largest.through < 3_000 < largest.rate
-    assert math.isinf(steady(shape, 3_000, 1, tight).seconds)
+    assert math.isinf(steady(tight, 3_000, 1, ROUND).seconds)
     assert steady(shape, 3_000, 1, ROUND).seconds < 1.5
 
 
-def test_cores_are_enough_to_catch_up() -> None:
-    load = Load(rate=20_000, record_bytes=100, keys=100_000, partitions=60)
+def test_cores_are_enough_to_keep_up_and_more_to_catch_up() -> None:
+    load = Load(rate=20_000, record_bytes=100, keys=1_000_000, partitions=6)
     sized = size_view(activity(), load, ROUND)
-    assert sized.result("catch-up") <= 3_600
+    keep_up, catch_up = (int(sized.result(name)) for name in ("Spark cores", "cores, to catch up"))
     assert sized.result("load λ/R") <= ROUND.busy
-    fewer = size_view(activity(), load, ROUND, cores=int(sized.result("Spark cores")) - 1)
-    assert fewer.result("catch-up") > 3_600 or fewer.result("load λ/R") > ROUND.busy
+    assert size_view(activity(), load, ROUND, cores=keep_up - 1).result("load λ/R") > ROUND.busy
+    assert size_view(activity(), load, ROUND, cores=catch_up).result("catch-up") <= 3_600
+    assert size_view(activity(), load, ROUND, cores=catch_up - 1).result("catch-up") > 3_600
+    assert keep_up < catch_up
+    assert sized.advice == ()
 
 
 def test_where_no_number_of_cores_is_enough_none_is_named() -> None:
-    """A batch of 1,000 records that cost half a second each is less than 2,000 records/s, whatever the cores."""
-    load = Load(rate=1_500, record_bytes=100, partitions=1)
-    tight = replace(ROUND, offsets_per_partition=1_000)
-    sized = size_view(activity(), load, tight)
+    """Batches that pay five seconds for four seconds of records never keep up, whatever the cores."""
+    load = Load(rate=200_000, record_bytes=100, partitions=1)
+    sized = size_view(activity(), load, replace(ROUND, batch_s=5, large_batch_s=5))
     assert sized.result("Spark cores") == 1
     assert "no number" in next(line.formula for line in sized.lines if line.name == "Spark cores")
-    assert sized.advice
+    assert "cores, to catch up" not in [line.name for line in sized.lines]
+    assert sized.advice[0].code == "view-falls-behind"
     assert "most_offsets" in sized.advice[0].fix
+
+
+def test_no_number_of_cores_catches_up_too_soon() -> None:
+    """Seven times the rate is a batch of four seconds in less than its fixed cost."""
+    load = Load(rate=1e6, record_bytes=100, partitions=20, catch_up_s=600, declared_rate=1e6)
+    sized = size_view(activity(), load, ROUND)
+    (slow,) = (advice for advice in sized.advice if advice.code == "view-slow-to-catch-up")
+    assert "most_offsets" in slow.fix
 
 
 def test_a_slow_catch_up_is_told() -> None:
@@ -308,10 +319,15 @@ def test_memory_is_bounded_by_the_rings() -> None:
     tiles = sum(definition.rings.values())
     assert sized.result("tiles per entity, at most") == tiles
     each = sized.result("online bytes per entity")
-    assert each > tiles * 80  # more tiles than Redis packs
+    assert tiles * 20 < each < tiles * 60  # most of them are packed
     assert sized.result("online bytes, at most") == pytest.approx(50_000 * each)
-    packs = size_view(definition, load, replace(ROUND, packed_tiles=512))
-    assert packs.result("online bytes per entity") == pytest.approx(each - tiles * (80 - 4))
+    # If no tile were packed by us, Redis would pack a row of short values or not.
+    loose, tight = (replace(ROUND, loose_tiles=1_000, packed_tiles=most) for most in (128, 512))
+    by_fields = size_view(definition, load, loose).result("online bytes per entity")
+    assert by_fields > tiles * 80
+    assert size_view(definition, load, tight).result("online bytes per entity") == pytest.approx(
+        by_fields - tiles * (80 - 4)
+    )
 
 
 def test_memory_of_quiet_keys_nears_its_bound_with_time() -> None:
@@ -341,10 +357,10 @@ def test_the_names_of_rows_are_as_long_as_those_in_the_store() -> None:
 def test_constants_are_those_of_the_code() -> None:
     from leftfold.declare.acceptance import OUTCOMES
     from leftfold.spark.sinks.online import DRIVER_ROWS
-    from leftfold.spark.source import OFFSETS_PER_PARTITION
+    from leftfold.store.packer import LOOSE_TILES
 
     assert Constants().driver_rows == DRIVER_ROWS
-    assert Constants().offsets_per_partition == OFFSETS_PER_PARTITION
+    assert Constants().loose_tiles == LOOSE_TILES
     assert Constants().state_slack_s * SECOND == watermark.SLACK
     assert len(OUTCOMES) == 4
 

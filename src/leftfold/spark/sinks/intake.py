@@ -54,11 +54,17 @@ Keyed = tuple[tuple[Key, ...], ...]  # the keys of records: the topic's own, and
 
 
 def intake_stream(
-    session: SparkSession, source: Source, topic: Topic[Any], names: IntakeTopics, keyed: Keyed = ()
+    session: SparkSession,
+    source: Source,
+    topic: Topic[Any],
+    names: IntakeTopics,
+    keyed: Keyed = (),
+    *,
+    every_s: int = 0,
 ) -> DataFrame:
     """Columns topic, key, value, headers: one row for every record of the topic that is not accepted, as a stream."""
     whole = _whole(source, topic)
-    return refused(read_stream(session, whole, raw=True), whole, topic, names, keyed)
+    return refused(read_stream(session, whole, raw=True, every_s=every_s), whole, topic, names, keyed)
 
 
 def refused_of(
