@@ -16,13 +16,12 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
 
 from leftfold.kafka.changelog import close as close_changelogs
 from leftfold.local import cluster as local_cluster
 from leftfold.run import watermark
 from leftfold.testing import TestCluster
+from tests.engine.log import delete_topics
 
 
 @dataclass(frozen=True)
@@ -96,16 +95,8 @@ def _as_found() -> Iterator[None]:
     yield
     close_changelogs()
     gc.collect()
-    if not _in_use:
-        return
-    admin = AdminClient({"bootstrap.servers": _in_use[0].endpoints.bootstrap})
-    if left := [name for name in admin.list_topics(timeout=60).topics if not name.startswith("__")]:
-        for deleted in admin.delete_topics(left).values():
-            try:
-                deleted.result(timeout=120)
-            except KafkaException as error:  # a test deleted it, and the asked broker did not know yet
-                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise
+    if _in_use:
+        delete_topics(_in_use[0].endpoints.bootstrap)
 
 
 @pytest.fixture(scope="session")

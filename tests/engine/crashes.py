@@ -17,11 +17,11 @@ from typing import Any
 from unittest.mock import patch
 
 import leftfold
+from leftfold.declare import batches
 from leftfold.kafka import changelog as log_writer
 from leftfold.run import batch as running_batch
 from leftfold.run.batch import STEPS
 from leftfold.run.view import RunningView
-from leftfold.spark import source
 from leftfold.spark.session import build_session
 from leftfold.spark.sinks.changelog import write_changelog as write_frame
 from leftfold.spark.sinks.changelog import write_changelog_rows as write_rows
@@ -131,7 +131,7 @@ def obey(root: Path) -> None:
     _say({"ready": True})
     for line in sys.stdin:
         told = json.loads(line)
-        source.OFFSETS_PER_PARTITION = told["records"]
+        batches.OFFSETS_PER_PARTITION = told["records"]
         supervisor = leftfold.open(Path(told.get("root", root))).supervisor(until_caught_up=True)
         supervisor.helpers = []
         view = supervisor.views[0]

@@ -1,6 +1,6 @@
-"""Tools for a topic: read it back with the tests' own consumer, count its records, delete its oldest records.
+"""Tools for a topic: read it back with the tests' own consumer, count its records, delete its oldest records, or it.
 
-Records come with their position, log time and plain fields. Deletion works as retention does.
+Records come with their position, log time and plain fields. Deletion of records works as retention does.
 """
 
 from __future__ import annotations
@@ -65,6 +65,18 @@ def count_records(bootstrap: str, topic: str) -> int:
                 ended += 1
     consumer.close()
     return records
+
+
+def delete_topics(bootstrap: str, prefix: str = "") -> None:
+    """Delete all topics whose names begin with this, but not those of the brokers themselves."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    names = [n for n in admin.list_topics(timeout=60).topics if n.startswith(prefix) and not n.startswith("__")]
+    for deleted in (admin.delete_topics(names) if names else {}).values():
+        try:
+            deleted.result(timeout=120)
+        except KafkaException as error:  # a test deleted it, and the asked broker did not know yet
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
 
 
 def delete_before(bootstrap: str, topic: str, offsets: dict[int, int]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,6 +25,7 @@ from tests.engine import projects
 WINDOWS = ("30s", "10m", "1h", "6h", "24h", "7d")
 HOURS = 8  # of log
 PEOPLE = 12
+LABELS = 150
 
 EVENTS = """\
 from datetime import datetime
@@ -74,6 +76,7 @@ class MadeProject:
     labels: pa.Table
     streams: str  # the declarations
     endpoints: Endpoints
+    archived: leftfold.App | None = None  # the same project, whose topic `sales` has an archive of its first records
     vector: str = "asked"
     time: str = "moment"
 
@@ -144,16 +147,32 @@ def changed(streams: str, seed: int) -> str:
     return streams[:begin] + "\n".join(map(other, streams[begin:end].split("\n"))) + streams[end:]
 
 
-def made_project(root: Path, endpoints: Endpoints, seed: int) -> MadeProject:
-    """Make a project, apply it, and send its records. Its views do not run yet."""
+def with_archive(streams: str) -> str:
+    """Return the same declarations, with an archive of the topic `sales`."""
+    return streams.replace('lf.Topic("sales", Sale, ', 'lf.Topic("sales", Sale, archive=True, ')
+
+
+def made_project(
+    root: Path, endpoints: Endpoints, seed: int, take_in: Callable[[leftfold.App], None] | None = None
+) -> MadeProject:
+    """Make a project, apply it, and send its records. Its views do not run yet.
+
+    `take_in` is called when a part of the sales is sent. It takes them into the archive of the app that it gets.
+    """
     chance = random.Random(seed)
     streams, namespace = declared(chance), f"made{seed}-{chance.randrange(10**6)}"
     app = projects.make(root, endpoints, namespace, streams)
-    projects.apply(app)
+    archived = None
+    if take_in is not None:
+        archived = projects.make(root / "archived", endpoints, namespace, with_archive(streams))
+    projects.apply(archived or app)
     began = datetime.now(UTC) - timedelta(hours=HOURS)
     records = chance.choice((60, 400, 1_500))
-    for topic in ("sales", "more"):
-        _send(app, topic, began, records if topic == "sales" else 50, chance)
+    _send(app, "sales", range(records // 2), began, records, chance)
+    if take_in is not None and archived is not None:
+        take_in(archived)
+    _send(app, "sales", range(records // 2, records), began, records, chance)
+    _send(app, "more", range(50), began, 50, chance)
     with app.producer("profiles") as producer:
         for number in range(40):
             person = f"p{chance.randrange(PEOPLE)}"
@@ -162,14 +181,17 @@ def made_project(root: Path, endpoints: Endpoints, seed: int) -> MadeProject:
             if chance.random() < 0.1:
                 producer.delete(person=person)
     _redrive(app, chance)
-    return MadeProject(app, labels(chance, began), streams, endpoints)
+    return MadeProject(app, labels(chance, began), streams, endpoints, archived)
 
 
-def _send(app: leftfold.App, topic: str, began: datetime, records: int, chance: random.Random) -> None:
-    """Records in order of log time: late, ahead of time, on the edges of tiles, and some that no view accepts."""
+def _send(app: leftfold.App, topic: str, numbers: range, began: datetime, records: int, chance: random.Random) -> None:
+    """Records in order of log time: late, ahead of time, on the edges of tiles, and some that no view accepts.
+
+    These are the records of these numbers, of so many that all hours of log have together.
+    """
     avro = app.catalog.topic(topic).format == "avro"
     with app.producer(topic) as producer:
-        for number in range(records):
+        for number in numbers:
             logged = began + timedelta(hours=HOURS) * (number / records)
             behind = chance.choice((0, 2, 30, 59, 60, 61, 1_700, 1_800, 1_801, 14_399, 14_401, -30, -59, -61, -400))
             at = logged - timedelta(seconds=behind if chance.random() < 0.5 else chance.random() * 20)
@@ -222,10 +244,14 @@ def _redrive(app: leftfold.App, chance: random.Random) -> None:
 
 
 def labels(chance: random.Random, began: datetime) -> pa.Table:
-    """Labels at any moment, on the edges of tiles, a moment beside them, and some without a key or a moment."""
+    """Labels at any moment, on the edges of tiles, a moment beside them, and some without a key or a moment.
+
+    A quarter of them are of the ten minutes after the records were sent: that is when something was served.
+    """
     rows = []
-    for number in range(60):
-        moment = began + timedelta(seconds=chance.uniform(-600, HOURS * 3_600 + 600))
+    for number in range(LABELS):
+        first = HOURS * 3_600 if chance.random() < 0.25 else -600
+        moment = began + timedelta(seconds=chance.uniform(first, HOURS * 3_600 + 600))
         edge = chance.choice((None, 1, 10, 60, 300, 3_600))
         if edge is not None:
             seconds = int(moment.timestamp()) // edge * edge

@@ -14,6 +14,9 @@ from typing import Any
 
 import redis
 
+from leftfold.fold.definition import Definition
+from leftfold.store.layout import definition_in
+from leftfold.store.packed import unpack
 from tests.engine.log import read_topic
 
 LATENESS_MS = 600_000
@@ -82,8 +85,14 @@ def read_log(bootstrap: str, topic: str, schemas: dict[int, str]) -> Log:
 
 
 def read_store(url: str, prefix: str) -> dict[tuple[str, str], tuple[int, list[Any]]]:
-    client = redis.Redis.from_url(url, decode_responses=True)
+    """Return what a build's rows hold: (entity, field) -> (index, partials). A packed tile gets the field of its slot.
+
+    It is taken out of the packed value by the reader's own code, which has an oracle of its own.
+    """
+    client = redis.Redis.from_url(url)
     held: dict[tuple[str, str], tuple[int, list[Any]]] = {}
+    manifest = client.get(prefix.rstrip(":").replace(":row:", ":build:", 1))
+    definition = None if manifest is None else definition_in(json.loads(manifest))
     keys = list(client.scan_iter(match=f"{prefix}*", count=10_000))
     for start in range(0, len(keys), 1_000):
         pipeline = client.pipeline(transaction=False)
@@ -91,9 +100,19 @@ def read_store(url: str, prefix: str) -> dict[tuple[str, str], tuple[int, list[A
         for key in chunk:
             pipeline.hgetall(key)
         for key, row in zip(chunk, pipeline.execute(), strict=True):
+            entity = key.decode().removeprefix(prefix)
+            packed = row.pop(b"packed", None)
+            row.pop(b"packed_batch", None)
             for name, value in row.items():
                 index, _batch, *partials = json.loads(value)
-                held[key.removeprefix(prefix), name] = (index, partials)
+                held[entity, name.decode()] = (index, partials)
+            if packed is not None:
+                assert isinstance(definition, Definition)
+                for step, tiles in unpack(definition, packed).items():
+                    for index, _batch, *partials in tiles:
+                        slot = (entity, f"{step // 1_000_000}:{index % definition.rings[step]}")
+                        if slot not in held or held[slot][0] < index:
+                            held[slot] = (index, partials)
     return held
 
 

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 import leftfold
+from leftfold.declare import batches
 from leftfold.run import watermark
 from leftfold.run.view import RunningView
-from leftfold.spark import source
 from tests.engine import oracle, projects
 from tests.engine.conftest import Cluster
 from tests.engine.projects import await_true
@@ -150,7 +150,7 @@ def test_same_records_same_tiles(cluster: Cluster, tmp_path: Path, spark: Any, m
     runs["live"] = end(live)
 
     # After an outage: everything is there, and one partition is far behind the others in log time.
-    monkeypatch.setattr(source, "OFFSETS_PER_PARTITION", max(RECORDS // PARTITIONS // 12, 1))
+    monkeypatch.setattr(batches, "OFFSETS_PER_PARTITION", max(RECORDS // PARTITIONS // 12, 1))
     outage = view_of("on_a", until_caught_up=True)
     outage.wait()
     runs["after an outage"] = finished(app, outage)
@@ -167,7 +167,7 @@ def test_same_records_same_tiles(cluster: Cluster, tmp_path: Path, spark: Any, m
     runs["backlog while running"] = end(forming)
 
     for share in (40 if FULL else 20, 7, 3):
-        monkeypatch.setattr(source, "OFFSETS_PER_PARTITION", max(RECORDS // PARTITIONS // share, 1))
+        monkeypatch.setattr(batches, "OFFSETS_PER_PARTITION", max(RECORDS // PARTITIONS // share, 1))
         sized = view_of("on_a", until_caught_up=True)
         sized.wait()
         runs[f"{share} batches"] = finished(app, sized)

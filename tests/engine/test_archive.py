@@ -25,6 +25,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import leftfold
+from leftfold.declare import batches
 from leftfold.errors import LeftfoldError
 from leftfold.run.intake import STEPS, RunningIntake
 from leftfold.run.progress import Progress
@@ -162,7 +163,7 @@ def test_equals_the_log_wherever_the_intake_dies(
     cluster: Cluster, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Declared when its intake has read some of the topic already: the archive has that, too."""
-    monkeypatch.setattr(source, "OFFSETS_PER_PARTITION", 150)
+    monkeypatch.setattr(batches, "OFFSETS_PER_PARTITION", 150)
     project = Archived(cluster, spark, tmp_path / "late", STREAMS.replace(", archive=True", ""))
     project.send(300)
     assert project.take_in().error is None
@@ -497,7 +498,7 @@ def overtaken(spark: Any, table: str) -> int:
 def test_closed_dates_are_compacted_and_pruned(
     cluster: Cluster, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source, "OFFSETS_PER_PARTITION", 120)
+    monkeypatch.setattr(batches, "OFFSETS_PER_PARTITION", 120)
     monkeypatch.setattr(archive, "_RECORDS_PER_FILE", 30)
     monkeypatch.setattr(archive, "FILE_BYTES", 15_000)
     stamped = STREAMS.replace("archive=True", 'archive=True, log_time="producer"')

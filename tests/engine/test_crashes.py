@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
+from leftfold.declare import batches
 from leftfold.kafka import changelog as log_writer
 from leftfold.run.view import RunningView
-from leftfold.spark import source
 from tests.engine import projects
 from tests.engine.conftest import Cluster
 from tests.engine.crashes import POINTS, dying, raise_died, unload_state
@@ -81,7 +81,7 @@ def test_a_death_at_every_step(
     build = None
     for repetition in range(REPETITIONS):
         for point, per_partition, records in cases(points, chance):
-            monkeypatch.setattr(source, "OFFSETS_PER_PARTITION", per_partition)
+            monkeypatch.setattr(batches, "OFFSETS_PER_PARTITION", per_partition)
             project.send(records)
             die(project, spark, point)
             deaths += 1
@@ -104,7 +104,7 @@ def test_a_changelog_that_is_cut_while_a_batch_is_to_run_again(
     cluster: Cluster, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The repair writes rows of the batch before; those of the batch that runs again must come after them."""
-    monkeypatch.setattr(source, "OFFSETS_PER_PARTITION", 10_000)
+    monkeypatch.setattr(batches, "OFFSETS_PER_PARTITION", 10_000)
     project = Project(cluster.endpoints, tmp_path / "cut", BOTH, seed=SEED)
     project.send(1_000)
     started(project, spark).wait()

@@ -268,6 +268,7 @@ def test_state_and_memory_of_four_times_the_keys(
         load = Load(rate=HISTORY_RECORDS / HISTORY_S, record_bytes=100, keys=keys, partitions=PARTITIONS)
         predicted = size_view(definition, load, constants, cores=2)
         tiles = expected_tiles(definition, load, HISTORY_S)
+        events = HISTORY_RECORDS / keys * len(definition.steps) / sum(tiles.values())
         state_rows, state_bytes, build = with_history(app, spark, keys)
         each = mean_bytes(cluster, Names(namespace, VIEW).row_prefix(build))
         rows += [
@@ -275,7 +276,7 @@ def test_state_and_memory_of_four_times_the_keys(
             Compared(f"state bytes of {keys:,} keys", predicted.result("state bytes"), state_bytes),
             Compared(
                 f"online bytes of {keys:,} keys",
-                keys * online_bytes(definition, tiles, constants, namespace),
+                keys * online_bytes(definition, tiles, constants, namespace, events=events),
                 keys * each,
             ),
         ]

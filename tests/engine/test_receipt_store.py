@@ -16,6 +16,7 @@ import pytest
 
 import leftfold
 from leftfold import clock
+from leftfold.declare import batches
 from leftfold.declare.companions import receipts_table
 from leftfold.errors import LeftfoldError
 from leftfold.fold.expressions import from_micros
@@ -25,7 +26,6 @@ from leftfold.run import receipt_lake
 from leftfold.run.receipt_store import ReceiptStore
 from leftfold.run.receipts import Receipt, known_history
 from leftfold.settings import Kafka
-from leftfold.spark import source
 from leftfold.spark.checkpoint import ReceiptsBookmark
 from leftfold.spark.sinks import receipts as receipt_table
 from tests.engine import projects
@@ -289,7 +289,7 @@ class Shifted:
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_a_view_over_days(cluster: Cluster, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "OFFSETS_PER_PARTITION", 10)
+    monkeypatch.setattr(batches, "OFFSETS_PER_PARTITION", 10)
     app = projects.make(tmp_path / "p", cluster.endpoints, f"b{uuid.uuid4().hex[:8]}", STREAMS)
     projects.apply(app)
     project = Shifted(app, spark, monkeypatch)

@@ -19,8 +19,8 @@ import redis
 from confluent_kafka.admin import AdminClient
 
 import leftfold
+from leftfold.declare import batches
 from leftfold.run.view import RunningView
-from leftfold.spark import source
 from leftfold.spark.checkpoint import drop_foreign_snapshots
 from tests.engine import projects
 from tests.engine.conftest import Cluster
@@ -36,7 +36,7 @@ def project(cluster: Cluster, tmp_path: Path) -> Project:
 
 
 def test_receipts_tile_the_log(project: Project, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "OFFSETS_PER_PARTITION", 300)
+    monkeypatch.setattr(batches, "OFFSETS_PER_PARTITION", 300)
     project.send(6_000)
     first = project.run(spark)
     project.check(first.build)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from leftfold.spark import source
+from leftfold.declare import batches
 from tests.engine import projects
 from tests.engine.conftest import Cluster
 
@@ -81,7 +81,7 @@ def test_state_levels_off(cluster: Cluster, tmp_path: Path, spark: Any, monkeypa
             at = log_time - timedelta(seconds=chance.uniform(0, 500))
             user, item = f"u{chance.randrange(200)}", f"i{chance.randrange(100)}"
             producer.send_dict({"user_id": user, "item_id": item, "at": at}, log_time=log_time)
-    monkeypatch.setattr(source, "OFFSETS_PER_PARTITION", PER_BATCH // 2)
+    monkeypatch.setattr(batches, "OFFSETS_PER_PARTITION", PER_BATCH // 2)
     monkeypatch.setattr(type(spark), "newSession", counting(type(spark).newSession))
 
     views = app.supervisor(until_caught_up=True).views

@@ -16,7 +16,15 @@ from leftfold.fold.columns import Column
 from leftfold.fold.definition import Definition, Key, Origin, Windowed
 from leftfold.store.layout import Build, LedgerRow
 from leftfold.store.scripts import WRITE_ROWS
-from leftfold.store.writer import CALLS_PER_ROUND_TRIP, TILES_PER_CALL, BuildWriter, Calls, write_rows
+from leftfold.store.writer import (
+    CALLS_PER_ROUND_TRIP,
+    TILES_PER_CALL,
+    BuildWriter,
+    Calls,
+    FramedRow,
+    framed_row,
+    write_rows,
+)
 from tests.engine.redis_faults import KINDS, Store, store_behind_an_address
 
 HOUR = 3_600_000_000
@@ -36,7 +44,8 @@ def store(url: str) -> Iterator[Any]:
 
 
 def written(url: str, rows: list[tuple[str, list[str], list[str]]], ttl_s: int) -> int:
-    return write_rows(url, rows, ttl_s, calls=f"calls:{uuid.uuid4().hex}")[0]
+    framed = [framed_row(key, fields, values) for key, fields, values in rows]
+    return write_rows(url, framed, ttl_s, calls=f"calls:{uuid.uuid4().hex}")[0]
 
 
 def tile(index: int, batch: int, value: int) -> str:
@@ -157,12 +166,12 @@ def faulty(tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
-def rows_of(writer: BuildWriter, batch: int, count: int) -> Iterator[tuple[str, list[str], list[str]]]:
+def rows_of(writer: BuildWriter, batch: int, count: int) -> Iterator[FramedRow]:
     for number in range(count):
-        yield f"{writer.row_prefix}{number}", ["300:1"], [tile(1, batch, batch)]
+        yield framed_row(f"{writer.row_prefix}{number}", ["300:1"], [tile(1, batch, batch)])
 
 
-def wrote(writer: BuildWriter, url: str, rows: Iterator[tuple[str, list[str], list[str]]]) -> Calls:
+def wrote(writer: BuildWriter, url: str, rows: Iterator[FramedRow]) -> Calls:
     return write_rows(url, rows, 0, calls=writer.calls)[1]
 
 
@@ -199,7 +208,7 @@ def test_a_writer_whose_store_goes_back_under_its_hands(faulty: Store, kind: str
     faulty.remember(kind)
     writer.check(0)
 
-    def rows() -> Iterator[tuple[str, list[str], list[str]]]:
+    def rows() -> Iterator[FramedRow]:
         for number, row in enumerate(rows_of(writer, 0, 3 * round_trip)):
             if number == round_trip + 10:
                 faulty.strike(kind)
@@ -213,14 +222,20 @@ def test_a_writer_whose_store_goes_back_under_its_hands(faulty: Store, kind: str
     assert lost.value.code == "store-went-back"
 
 
+def sent(client: Any, writer: BuildWriter, call: int) -> int:
+    """Send a call of one tile, and return the number of tiles that took effect."""
+    arguments = ("w", call, 0, 99, "batch", 1, "300:1", tile(1, 0, call))
+    written, *_ = client.eval(WRITE_ROWS, 2, writer.calls, f"{writer.row_prefix}{call}", *arguments)
+    return int(written)
+
+
 def test_a_call_that_is_sent_again_is_one_call(faulty: Store) -> None:
     """A client may do that when an answer does not come. The mark takes the count with it."""
     writer, client = a_build(faulty.url), faulty.primary.client
     writer.check(0)
     for call in (1, 1, 2, 1, 2, 3):
-        arguments = ("w", call, 0, 1, "300:1", tile(1, 0, call))
-        assert client.eval(WRITE_ROWS, 2, writer.calls, f"{writer.row_prefix}{call}", *arguments) == 1
-    assert client.eval(WRITE_ROWS, 2, writer.calls, f"{writer.row_prefix}5", "w", 5, 0, 1, "300:1", tile(1, 0, 5)) == 0
+        assert sent(client, writer, call) == 1
+    assert sent(client, writer, 5) == 0
     with pytest.raises(StoreError, match="store-went-back"):
         writer.mark(0, LEDGER, [Calls("w", 5)])
     writer.mark(0, LEDGER, [Calls("w", 3), Calls("without rows", 0)])

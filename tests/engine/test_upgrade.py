@@ -38,7 +38,7 @@ def payments(first: int, count: int) -> Iterator[tuple[dict[str, Any], datetime]
     """The same whenever they are sent: their offsets and log times are those that the files know."""
     chance = random.Random(first)
     for number in range(first, first + count):
-        logged = START + timedelta(seconds=number)
+        logged = START + timedelta(seconds=10 * number)  # nine hours in all, so that tiles of busy accounts are packed
         record = {
             "id": number,
             "account": f"a{int(chance.paretovariate(0.7)) % 50}",
@@ -50,11 +50,16 @@ def payments(first: int, count: int) -> Iterator[tuple[dict[str, Any], datetime]
         yield record, logged
 
 
+def text(stored: bytes) -> str:
+    """As Latin-1, because packed tiles are no UTF-8, and JSON holds only texts."""
+    return stored.decode("latin-1")
+
+
 class Release:
     def __init__(self, cluster: TestCluster, root: Path) -> None:
         self.app = projects.make(root, cluster.endpoints, NAMESPACE, STREAMS)
         projects.apply(self.app)
-        self.store = redis.Redis.from_url(cluster.endpoints.redis_url, decode_responses=True)
+        self.store: Any = redis.Redis.from_url(cluster.endpoints.redis_url)
         self.receipts = ReceiptLog(self.app.kafka, self.app.profile.topic_name("leftfold.receipts"))
         self.topic = self.app.profile.topic_name("payments")
 
@@ -76,27 +81,29 @@ class Release:
         DATA.mkdir(parents=True, exist_ok=True)
         with tarfile.open(DATA / "checkpoint.tar.xz", "w:xz") as archive:
             archive.add(self.app.checkpoints, arcname="checkpoints")
-        held = {key: self._held(key) for key in sorted(self.store.scan_iter(f"lf:{NAMESPACE}:*"))}
+        held = {text(key): self._held(key) for key in sorted(self.store.scan_iter(f"lf:{NAMESPACE}:*"))}
         (DATA / "store.json").write_text(json.dumps(held, indent=0))
-        books = self.receipts.read(f"{VIEW}/{build}")
+        books = {key: kept.document for key, kept in self.receipts.read(f"{VIEW}/{build}").items()}
         (DATA / "receipts.json").write_text(json.dumps({"scope": f"{VIEW}/{build}", "receipts": books}, indent=0))
 
-    def _held(self, key: str) -> Any:
+    def _held(self, key: bytes) -> Any:
         match self.store.type(key):
-            case "hash":
-                return self.store.hgetall(key)
-            case "set":
-                return sorted(self.store.smembers(key))
+            case b"hash":
+                return {text(name): text(value) for name, value in self.store.hgetall(key).items()}
+            case b"set":
+                return sorted(map(text, self.store.smembers(key)))
             case _:
-                return self.store.get(key)
+                return text(self.store.get(key))
 
     def restore(self) -> str:
         """The files into engines that never saw the release; the build that they are of."""
         with tarfile.open(DATA / "checkpoint.tar.xz") as archive:
             archive.extractall(Path(self.app.checkpoints).parent, filter="data")
-        for key, value in json.loads((DATA / "store.json").read_text()).items():
+        held = json.loads((DATA / "store.json").read_text())
+        assert any("packed" in value for value in held.values() if isinstance(value, dict))
+        for key, value in held.items():
             if isinstance(value, dict):
-                self.store.hset(key, mapping=value)
+                self.store.hset(key, mapping={name: each.encode("latin-1") for name, each in value.items()})
             elif isinstance(value, list):
                 self.store.sadd(key, *value)
             else:

@@ -13,8 +13,8 @@ import pytest
 import redis
 
 import leftfold
+from leftfold.declare import batches
 from leftfold.run import watermark
-from leftfold.spark import source
 from leftfold.spark.checkpoint import set_aside
 from tests.engine import projects
 from tests.engine.conftest import Cluster
@@ -72,7 +72,7 @@ def test_the_broom_waits_for_the_slowest_partition(
 ) -> None:
     monkeypatch.setattr(watermark, "SLACK", SLACK)
     monkeypatch.setattr(watermark, "CLOCK_SLACK", CLOCK_SLACK)
-    monkeypatch.setattr(source, "OFFSETS_PER_PARTITION", 400)
+    monkeypatch.setattr(batches, "OFFSETS_PER_PARTITION", 400)
     app = projects.make(tmp_path / "ticks", cluster.endpoints, f"b{uuid.uuid4().hex[:8]}", TICKS)
     projects.apply(app)
     sent = uneven(app)

@@ -15,11 +15,13 @@ import redis
 
 from leftfold.declare.companions import companions_of
 from leftfold.declare.free import View
-from leftfold.fold.definition import LAYOUT
+from leftfold.fold.definition import LAYOUT, Definition
 from leftfold.fold.expressions import to_micros
 from leftfold.settings import Kafka, Profile
 from leftfold.store.client import connect, reaching
 from leftfold.store.layout import Build, Names, manifest
+from leftfold.store.packed import HEAD as HEAD_OF_TILES
+from leftfold.store.packed import unpack
 from leftfold.store.reader import Reader
 from leftfold.store.serving import rows_of, target_of
 from leftfold.store.writer import BuildWriter
@@ -97,6 +99,12 @@ def view_not_built(tmp: Path) -> None:
 
 def unknown_layout(tmp: Path) -> None:
     store(built(tmp), layout=7).read("user_activity", [{"user_id": "u1"}], None)
+
+
+def packed_row_unreadable(tmp: Path) -> None:
+    definition = built(tmp).definition
+    assert isinstance(definition, Definition)
+    unpack(definition, HEAD_OF_TILES.pack(9, 0, 0, 0, -1))
 
 
 def feature_not_built(tmp: Path) -> None:
@@ -269,6 +277,7 @@ CAUSES: dict[str, Cause] = {
     "store-tls": store_tls,
     "view-not-built": view_not_built,
     "unknown-layout": unknown_layout,
+    "packed-row-unreadable": packed_row_unreadable,
     "feature-not-built": feature_not_built,
     "moment-not-kept": read_at(datetime(2026, 1, 5, 11, 30, 1, tzinfo=UTC)),
     "moment-not-kept/old": read_at(datetime(2026, 1, 3, 12, tzinfo=UTC)),

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
+from zlib import crc32
 
 import leftfold as lf
 from leftfold.fold import columns
@@ -20,8 +21,9 @@ from leftfold.fold.expressions import from_micros, to_micros
 from leftfold.fold.latest import Latest
 from leftfold.fold.sketches import sketch
 from leftfold.fold.values import entity_text
-from leftfold.store.layout import LIFETIME_FIELD, ROW_FIELD, Build, manifest
+from leftfold.store.layout import LIFETIME_FIELD, PACKED_BATCH_FIELD, PACKED_FIELD, ROW_FIELD, Build, manifest
 from leftfold.store.layout import field as field_name
+from leftfold.store.packed import batch_of, pack
 from tests.unit.declare.declared import NOON
 
 AT = to_micros(NOON)
@@ -142,6 +144,8 @@ class Case:
             "held": dict(held_of(definition, self.events) if self.held is None else self.held),
             "at": self.at,
         }
+        if isinstance(definition, Definition) and (packed := packed_of(definition, made["held"])):
+            made["held_packed"] = packed
         if self.refused:
             return {**made, "refused": self.refused}
         values, found = expected(definition, made["held"], self.events, self.at)
@@ -157,6 +161,20 @@ def held_of(definition: Definition, events: Sequence[Event]) -> Iterator[tuple[s
             yield field_name(step, index, definition.rings[step]), tile(definition, index, of_tile)
     if definition.lifetime and in_order:
         yield LIFETIME_FIELD, tile(definition, in_order[-1]["at"], in_order)
+
+
+def packed_of(definition: Definition, held: Mapping[str, str]) -> dict[str, str]:
+    """The same row with all tiles packed but the newest of each step. `packed` is in hexadecimal."""
+    tiles = {name: value for name, value in held.items() if name != LIFETIME_FIELD}
+    newest: dict[str, str] = {}
+    for name in sorted(tiles, key=lambda name: int(json.loads(tiles[name])[0])):
+        newest[name.partition(":")[0]] = name
+    old = [name for name in tiles if name not in newest.values()]
+    if not old:
+        return {}
+    (value,) = pack(definition, [(None, [(int(name.partition(":")[0]) * S, tiles[name].encode()) for name in old])])
+    kept = {name: value for name, value in held.items() if name not in old}
+    return {**kept, PACKED_FIELD: value.hex(), PACKED_BATCH_FIELD: f"{batch_of(value)}:{crc32(value):08x}"}
 
 
 def tile(definition: Definition, head: int, events: Sequence[Event]) -> str:

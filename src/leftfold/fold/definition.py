@@ -22,8 +22,10 @@ from leftfold.fold.tiles import ring_slots
 from leftfold.fold.values import Kind
 
 # The versions of the layout of store rows and of Spark's state. A change of either one gives every view a new build.
-LAYOUT = 2
+LAYOUT = 3
 STATE = 2
+# The layouts of rows that readers of this release understand. In layout 2 no tile is packed; all else is the same.
+LAYOUTS_READ = (2, LAYOUT)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from leftfold.declare.catalog import DeclaredView
 from leftfold.declare.sinks import Lake
+from leftfold.fold.definition import Definition
 from leftfold.kafka import changelog as log_writer
 from leftfold.kafka.admin import Admin
 from leftfold.kafka.changelog import ChangelogTopic
@@ -94,8 +95,13 @@ class RunningBuild:
         self.topic_ids = topic_ids
         # The stores. `stores` has the identity of each that a receipt names.
         self.writer = BuildWriter(self.place.online_url, self.place.namespace, build)
+        definition = job.definition
         self.target = Target(
-            self.place.online_url, self.writer.row_prefix, row_ttl_s(job.definition), self.writer.calls
+            self.place.online_url,
+            self.writer.row_prefix,
+            row_ttl_s(definition),
+            self.writer.calls,
+            definition if isinstance(definition, Definition) else None,
         )
         self.receipts = ReceiptStore(
             self.place.receipts,
@@ -162,17 +168,19 @@ class RunningBuild:
         offsets = self.positions.after(batch)
         return self.past.frozen.reached(offsets) if self.past else offsets
 
-    def rewrite(self, packed: DataFrame, number: int, *, online: bool = True, changelog: bool = True) -> Written | None:
+    def rewrite(
+        self, packed: DataFrame, number: int, *, online: bool = True, changelog: bool = True, repairs: bool = False
+    ) -> Written | None:
         """Write recomputed rows under batch `number`, even if the changelog has this batch already.
 
-        Return None if the online store is left out.
+        A repair `repairs`: these rows have all tiles that a read reaches. Return None if the online store is left out.
         """
         both = online and changelog and self.changelog is not None
         output = cached(packed) if both else Output(packed)
         written = None
         try:
             if online:
-                written = write_online(output, self.target)
+                written = write_online(output, self.target, repairs=repairs)
             if changelog and self.changelog is not None:
                 write_changelog(output.packed, self.changelog, number, repair=True)
         finally:

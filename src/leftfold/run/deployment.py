@@ -5,12 +5,13 @@ What needs no Spark imports none, so that small work can do without it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from leftfold.declare.batches import declared_rate
 from leftfold.declare.catalog import Catalog, DeclaredView
 from leftfold.declare.companions import (
     archive_table,
@@ -99,7 +100,9 @@ class Deployment:
             fields=fields,
             format=topics[0].format,
             writer_schemas=schemas,
-            most_offsets=self._most_offsets(partitions),
+            most_offsets=self.profile.spark.most_offsets,
+            record_bytes=max(engines.admin.width(topic, number) for topic, number in partitions.items()),
+            rate=declared_rate(topics),
             archives=tuple(archive_table(self.lake, t) for t in topics),
             first_log=frozenset(p for t, p in zip(topics, physical, strict=True) if t.log_time == "header"),
             registry=engines.registry,
@@ -139,14 +142,6 @@ class Deployment:
         table = archive_table(self.lake, topic)
         path = None if table is None else local_path(table, self.profile.spark.conf)
         return table is not None and (path is None or (path / "_delta_log").exists())
-
-    def _most_offsets(self, partitions: Mapping[str, int]) -> int:
-        """The most offsets of a partition in one batch: the profile's number, limited by `BYTES_PER_PARTITION`."""
-        from leftfold.spark import source as reading
-
-        widest = max(self.engines.admin.width(topic, number) for topic, number in partitions.items())
-        wanted = self.profile.spark.most_offsets or reading.OFFSETS_PER_PARTITION
-        return max(1, min(wanted, int(reading.BYTES_PER_PARTITION / max(widest, 1.0))))
 
     def reading(self, declared: DeclaredView, fields: frozenset[str]) -> Source:
         """The source that reads the topics of a view and decodes only these fields."""

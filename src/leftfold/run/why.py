@@ -29,9 +29,9 @@ from leftfold.kafka.log_reader import LogReader
 from leftfold.kafka.registry import SchemaRegistry
 from leftfold.run.evidence import Evidence, Place, Search, SearchResult, Watch
 from leftfold.settings import Kafka, Profile
-from leftfold.store.layout import LIFETIME_FIELD, ROW_FIELD, LedgerRow
+from leftfold.store.layout import ROW_FIELD, LedgerRow
 from leftfold.store.reader import Inside, Reader
-from leftfold.store.tile_read import TileRead
+from leftfold.store.tile_read import TileRead, lifetime_in
 
 Verdict = Literal["same", "different", "unknown"]
 # How long to wait while a batch is being written, before we take the row as it is. A batch takes a second or two to
@@ -230,11 +230,11 @@ def _plan(inside: Inside) -> TileRead:
 def _features(inside: Inside, scan: SearchResult | None, unknown: str) -> Why:
     definition, plan = inside.definition, _plan(inside)
     assert isinstance(definition, Definition)
-    store = plan.values([inside.held.get(name) for name in plan.names], inside.moment).values
+    store = plan.values(inside.held, inside.moment).values
     evidence = [] if scan is None else _relevant(definition, plan, scan.evidence)
     accepted = [e for e in evidence if e.outcome == ACCEPTED]
     folded = None if scan is None else compute(definition, [_event(e) for e in accepted], inside.moment)
-    tiles = list(_tiles(definition, plan, inside.held, accepted))
+    tiles = list(_tiles(definition, plan, inside, accepted))
     numbers = {(tile.step, tile.start): tile.number for tile in tiles}
     values = [
         ValueOf(f.name, store[f.name], folded and folded[f.name], tuple(_made_of(definition, f, plan, numbers)))
@@ -279,35 +279,31 @@ def _within(evidence: Evidence, tiles: Sequence[TileOf]) -> tuple[int, ...]:
     return tuple(tile.number for tile in tiles if tile.holds(evidence.event_us))
 
 
-def _tiles(
-    definition: Definition, plan: TileRead, held: Mapping[str, bytes], accepted: Sequence[Evidence]
-) -> Iterator[TileOf]:
+def _tiles(definition: Definition, plan: TileRead, inside: Inside, accepted: Sequence[Evidence]) -> Iterator[TileOf]:
     """Yield the tiles that the store holds, and those that it should hold according to the events.
 
     The oldest come first, and finer ones before coarser ones. The lifetime tile comes last.
     """
     by_time = sorted(accepted, key=lambda e: e.event_us or 0)  # stable: ties keep the order of the log
-    wanted: list[tuple[int | None, int | None, int | None, bytes | None]] = [
-        (tile.step, tile.start, tile.index, held.get(name))
-        for tile, name in sorted(zip(plan.tiles, plan.names, strict=False), key=lambda t: (t[0].start, t[0].step))
+    rows = plan.rows(inside.held, inside.moment)
+    wanted: list[tuple[int | None, int | None, Sequence[Any] | None]] = [
+        (tile.step, tile.start, rows.get(place))
+        for place, tile in sorted(enumerate(plan.tiles), key=lambda t: (t[1].start, t[1].step))
     ]
     if definition.lifetime:
-        wanted.append((None, None, None, held.get(LIFETIME_FIELD)))
+        wanted.append((None, None, lifetime_in(inside.held)))
     number = 0
-    for step, start, index, value in wanted:
-        row = None if value is None else json.loads(value)
-        if row is not None and index is not None and row[0] != index:
-            row = None  # an older tile that has not been overwritten in this slot
+    for step, start, row in wanted:
         tile = TileOf(number + 1, step, start, None if row is None else row[1], (), ())
-        inside = [_event(e) for e in by_time if e.event_us is not None and tile.holds(e.event_us)]
-        if row is None and not inside:
+        events = [_event(e) for e in by_time if e.event_us is not None and tile.holds(e.event_us)]
+        if row is None and not events:
             continue
         number += 1
         partials = row[2:] if row is not None else [None] * len(definition.columns)
         yield replace(
             tile,
             store=tuple(columns.final(c, p) for c, p in zip(definition.columns, partials, strict=True)),
-            log=tuple(columns.final(c, columns.partial(c, inside)) for c in definition.columns),
+            log=tuple(columns.final(c, columns.partial(c, events)) for c in definition.columns),
         )
 
 
@@ -343,7 +339,7 @@ def _label(column: Column) -> str:
 def _row(inside: Inside, scan: SearchResult | None, unknown: str) -> Why:
     definition = inside.definition
     assert isinstance(definition, Latest)
-    held = inside.held.get(ROW_FIELD)
+    held = inside.held.get(ROW_FIELD.encode())
     position, batch, *row = json.loads(held) if held is not None else (-1, -1)
     store = definition.row(row or None)
     accepted = [] if scan is None else [e for e in scan.evidence if e.outcome == ACCEPTED]

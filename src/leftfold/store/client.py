@@ -92,20 +92,17 @@ def failed(where: str, error: redis.RedisError) -> StoreError:
 
 def pack(*arguments: str) -> bytes:
     """Return a command in the form in which it is sent."""
-    encoded = [argument.encode() for argument in arguments]
-    return b"*%d\r\n%b" % (len(encoded), b"".join(b"$%d\r\n%b\r\n" % (len(a), a) for a in encoded))
+    return b"*%d\r\n%b" % (len(arguments), b"".join(framed(argument.encode()) for argument in arguments))
 
 
-class HashRead:
-    """HMGET of the same fields from many hashes: everything but the key is packed once."""
+def framed(argument: bytes) -> bytes:
+    """Return one argument of a command in the form in which it is sent."""
+    return b"$%d\r\n%b\r\n" % (len(argument), argument)
 
-    def __init__(self, fields: Sequence[str]) -> None:
-        head, _, tail = pack("HMGET", "", *fields).partition(b"$0\r\n\r\n")
-        self._head, self._tail = head, tail
 
-    def of(self, key: str) -> bytes:
-        encoded = key.encode()
-        return b"%b$%d\r\n%b\r\n%b" % (self._head, len(encoded), encoded, self._tail)
+def framed_sql(column: str) -> str:
+    """Return the same of a text column, as an expression of Spark's SQL."""
+    return f"'$', octet_length({column}), char(13), char(10), {column}, char(13), char(10)"
 
 
 class Client:
@@ -136,6 +133,29 @@ class Client:
             raise
         finally:
             pool.release(connection)
+
+
+def run_scripts(client: Any, commands: Sequence[Sequence[bytes | memoryview]]) -> list[Any]:
+    """Send packed commands, each in pieces, in one round trip, and return their answers. A refusal is raised.
+
+    Only for scripts that may run twice: if an answer is lost, the client sends all of them again, as often as for its
+    own commands.
+    """
+    whole = b"".join(piece for command in commands for piece in command)
+    pool = client.connection_pool
+    connection = pool.get_connection()
+
+    def once() -> list[Any]:
+        connection.send_packed_command([whole])
+        return [connection.read_response() for _ in commands]
+
+    try:
+        return list(connection.retry.call_with_retry(once, lambda _: connection.disconnect()))
+    except BaseException:
+        connection.disconnect()  # nobody would read the replies that are still to come on it
+        raise
+    finally:
+        pool.release(connection)
 
 
 class AsyncClient:

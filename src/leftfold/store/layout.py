@@ -15,6 +15,8 @@ lf:NS:mark:VIEW:BUILD        hash: batch (the last one applied), newest (reads a
                              :hashes of all records, twice:hash of the newest"
 lf:NS:calls:VIEW:BUILD       hash, while a batch is written: each of its writers -> number of calls that it has made
 lf:NS:row:VIEW:BUILD:ENTITY  hash: "STEP:SLOT" -> [tile index, batch, partial, partial, …]
+                             "packed"       -> more tiles, in binary columns (see `packed`)
+                             "packed_batch" -> BATCH:CHECKSUM, the newest batch of these tiles, and crc32 of "packed"
                              "life"      -> [newest event time, batch, partial, partial, …]
                              "row"       -> [position, batch, value, value, …], or [position, batch] if deleted
 lf:NS:vector:NAME            the definition of a vector
@@ -32,7 +34,7 @@ from leftfold.declare.acceptance import ACCEPTED
 from leftfold.declare.features import FUTURE_TOLERANCE
 from leftfold.errors import StoreError
 from leftfold.fold.build_id import BuildId
-from leftfold.fold.definition import LAYOUT, Definition, Origin
+from leftfold.fold.definition import LAYOUT, LAYOUTS_READ, Definition, Origin
 from leftfold.fold.durations import SECOND
 from leftfold.fold.latest import Latest
 
@@ -51,6 +53,7 @@ class Build:
 
 LIFETIME_FIELD = "life"
 ROW_FIELD = "row"
+PACKED_FIELD, PACKED_BATCH_FIELD = "packed", "packed_batch"
 # A field in the mark of a rebuilt build. "written": the rows that the scan of history made are written. "passed": the
 # stream is past what the scan has read, so all rows are correct for the same position.
 HISTORY, WRITTEN, PASSED = "history", "written", "passed"
@@ -197,10 +200,11 @@ def definition_document(definition: Definition | Latest) -> dict[str, Any]:
 
 
 def definition_in(document: Mapping[str, Any]) -> Definition | Latest:
-    if document["layout"] != LAYOUT:
+    if document["layout"] not in LAYOUTS_READ:
         raise StoreError(
             "unknown-layout",
-            f"build {document['build']} has store layout {document['layout']}, this release reads {LAYOUT}",
+            f"build {document['build']} has store layout {document['layout']}, this release reads "
+            + " and ".join(map(str, LAYOUTS_READ)),
             why="rows of another layout would be read wrongly",
             fix="use the release of Leftfold that runs the view, or run the view with this one",
         )

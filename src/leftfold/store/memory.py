@@ -9,7 +9,7 @@ from typing import Any
 import redis
 
 from leftfold.store.client import connect, reaching
-from leftfold.store.writer import write_rows
+from leftfold.store.writer import framed_row, write_rows
 
 # Redis packs short hashes and not long ones. These numbers of fields are on both sides of every limit in use (128 and
 # 512).
@@ -67,7 +67,7 @@ def _beside(client: Any, url: str, namespace: str, tiles: int) -> float:
     fields = [f"300:{slot}" for slot in range(tiles)]
     values = [_VALUE.format(slot) for slot in range(tiles)]
     names = [f"lf:{namespace}:row:memory:{tiles}-{number:06}" for number in range(_EACH)]
-    rows = [(name, fields, values) for name in names]
+    rows = [framed_row(name, fields, values) for name in names]
     write_rows(url, rows, _TTL_S, calls=f"lf:{namespace}:calls:memory")
     texts = sum(len(text) for text in (*fields, *values))
     used = [int(client.execute_command("MEMORY", "USAGE", name, "SAMPLES", 0)) for name in names]

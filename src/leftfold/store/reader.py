@@ -26,12 +26,12 @@ from leftfold.fold.expressions import from_micros
 from leftfold.fold.latest import Latest
 from leftfold.fold.values import entity_text
 from leftfold.fold.vector import VectorDefinition
-from leftfold.store.client import AsyncClient, Client, HashRead, pack
+from leftfold.store.client import AsyncClient, Client, pack
 from leftfold.store.layout import ROW_FIELD, LedgerRow, Names, definition_in, ledger_in, vector_name
-from leftfold.store.tile_read import Held, TileRead, WindowedPart, not_kept, off_step
+from leftfold.store.tile_read import Held, TileRead, WindowedPart, newest_batch, not_kept, off_step
 
 Exchange = Generator[list[bytes], list[Any], Any]  # yields packed commands, receives their replies
-_ROW = HashRead((ROW_FIELD,))
+_ROW = ROW_FIELD.encode()
 _DAY = 86_400 * SECOND
 _NEWEST_ROWS = "it keeps the newest row of each key, and no earlier one"
 _TYPES: dict[str, tuple[type, ...]] = {"string": (str,), "int": (int,), "float": (float, int), "bool": (bool,)}
@@ -70,7 +70,7 @@ class Inside:
     ledger: list[LedgerRow]
     moment: int
     exact: bool  # the moment is not after the newest event: no tile may reach beyond it
-    held: dict[str, bytes]  # by field
+    held: Held
     still: bool  # False if a batch was being written: the row may then hold a part of it
 
 
@@ -158,8 +158,7 @@ class Reader:
         if active is None:
             return None
         (mark,) = self._client.execute([pack("HGETALL", names.mark(active.decode()))])
-        pairs = dict(zip(mark[0::2], mark[1::2], strict=True))
-        return active.decode(), *ledger_in(pairs)
+        return active.decode(), *ledger_in(_hash(mark))
 
     def inside(self, view: str, given: Mapping[str, Any], at: int | None) -> Inside:
         """Return one row with everything that its values are made of, and what was applied when it was read."""
@@ -173,7 +172,7 @@ class Reader:
         # The mark is written after a batch's rows. If it is the same before and after reading the row, it says what the
         # row holds.
         answers = self._client.execute([mark, pack("HGETALL", followed.row_prefix + entity), mark])
-        before, row, after = (dict(zip(pairs[0::2], pairs[1::2], strict=True)) for pairs in answers)
+        before, row, after = (_hash(pairs) for pairs in answers)
         newest = int(after.get(b"newest", b"0"))
         if newest >= moment and at is None:
             moment = newest + 1
@@ -181,9 +180,8 @@ class Reader:
             _check_edge([followed], moment)
             exact = True
         batch, ledger = ledger_in(after)
-        held = {name.decode(): value for name, value in row.items()}
-        still = before == after and all(json.loads(value)[1] <= batch for value in held.values())
-        return Inside(followed.build, followed.definition, entity, batch, ledger, moment, exact, held, still)
+        still = before == after and newest_batch(row) <= batch
+        return Inside(followed.build, followed.definition, entity, batch, ledger, moment, exact, row, still)
 
     def _run(self, exchange: Exchange) -> Any:
         replies: list[Any] | None = None
@@ -332,14 +330,14 @@ class _Fetch:
         self._headings = len(self.commands)
         if again is not None:
             self.commands.append(again)
-        fields = {view: _ROW if plan is None else plan.fields for view, plan in self._plans.items()}
         self._places: dict[tuple[str, str], int] = {}
         for entities in self._keys:
             for place in entities.items():
                 if place not in self._places:
                     view, entity = place
                     self._places[place] = len(self.commands)
-                    self.commands.append(fields[view].of(followed[view].row_prefix + entity))
+                    # All fields: the server looks through a small row once, not once for each field that is asked for.
+                    self.commands.append(pack("HGETALL", followed[view].row_prefix + entity))
 
     @property
     def published(self) -> bytes | None:
@@ -372,7 +370,7 @@ class _Fetch:
             }
             wanted.applied = AppliedOffsets(batches, offsets)
         held = {
-            (view, entity): _values(self._followed[view], self._plans[view], self.replies[i], self._moment)
+            (view, entity): _values(self._followed[view], self._plans[view], _hash(self.replies[i]), self._moment)
             for (view, entity), i in self._places.items()
         }
         read_at = from_micros(self._moment)
@@ -428,12 +426,17 @@ def _split(
     return entities
 
 
+def _hash(pairs: Sequence[bytes]) -> dict[bytes, bytes]:
+    """Return a hash from the answer to HGETALL: name, value, name, value, …"""
+    return dict(zip(pairs[0::2], pairs[1::2], strict=True))
+
+
 def _values(followed: _Followed, plan: TileRead | None, held: Held, at: int) -> WindowedPart:
     definition = followed.definition
     if plan is not None:
         return plan.values(held, at)
     assert isinstance(definition, Latest)
-    _, batch, *row = (0, -1) if held[0] is None else json.loads(held[0])
+    _, batch, *row = json.loads(held[_ROW]) if _ROW in held else (0, -1)
     return WindowedPart(definition.row(row or None), bool(row), batch)
 
 

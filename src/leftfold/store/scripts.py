@@ -5,17 +5,21 @@ from __future__ import annotations
 # A tile is replaced only by a later tile of its slot, or by the same tile from a batch that is not older. All tiles of
 # an entity in one batch arrive in one call, so a reader sees none of them or all. Positions are compared as text: Lua's
 # numbers are doubles, which are exact only up to 2^53.
+# Tiles that were packed are not looked at. Their newest batch stands beside them, so a row of an older batch is a late
+# writer's, and is refused. Only a repair may be older: it writes all tiles that a read reaches, so it deletes what was
+# packed.
 # A row's expiry is changed only together with the row. A deleted row (a value without partials) expires a day later: by
 # then no older write can still arrive.
 # Each call of a writer is counted. If a call does not find all earlier calls counted, the store went back in time. Then
 # this call writes nothing, and neither do the calls after it, so that the script that moves the mark finds too few
 # calls.
-# KEYS: calls, rows. ARGV: writer, the number of this call, ttl in seconds (0: none), then for each row: how many tiles,
-# and "field", "[index,batch,…" for each.
+# KEYS: calls, rows. ARGV: writer, the number of this call, ttl in seconds (0: none), how many fields a row may have
+# before its tiles are to be packed, "repair" or "batch", then for each row: how many tiles, and "field",
+# "[index,batch,…" for each. Returns how many tiles took effect, and the numbers of the rows that are to be packed.
 WRITE_ROWS = """
 local calls = tonumber(redis.call('HGET', KEYS[1], ARGV[1]) or '0')
 local call = tonumber(ARGV[2])
-if calls < call - 1 then return 0 end
+if calls < call - 1 then return {0} end
 local function is_less(one, other)
   if one == other then return false end
   local negative, is_other = string.byte(one) == 45, string.byte(other) == 45
@@ -24,12 +28,21 @@ local function is_less(one, other)
   if #one ~= #other then return #one < #other end
   return one < other
 end
-local ttl, a, written = ARGV[3], 4, 0
+local ttl, most, repairs, a, written, full = ARGV[3], tonumber(ARGV[4]), ARGV[5] == 'repair', 6, 0, {}
 for k = 2, #KEYS do
   local key = KEYS[k]
   local n = tonumber(ARGV[a])
   a = a + 1
   local changed = false
+  local packed = redis.call('HGET', key, 'packed_batch')
+  packed = packed and string.match(packed, '^%d+')
+  if packed and n > 0 and is_less(string.match(ARGV[a + 1], '^%[%-?%d+,(%d+)'), packed) then
+    if repairs then
+      redis.call('HDEL', key, 'packed', 'packed_batch')
+    else
+      n, a = 0, a + 2 * n
+    end
+  end
   for first = 1, n, 1000 do -- unpack() is limited to about 8,000 values
     local last = math.min(first + 999, n)
     local names = {}
@@ -70,11 +83,29 @@ for k = 2, #KEYS do
     else
       redis.call('EXPIRE', key, ttl)
     end
+    if redis.call('HLEN', key) > most then full[#full + 1] = k - 2 end
   end
   a = a + 2 * n
 end
 if calls < call then redis.call('HSET', KEYS[1], ARGV[1], ARGV[2]) end -- else it was sent again, its answer was lost
-return written
+return {written, unpack(full)}
+"""
+
+# Moves tiles of a row from fields of their own into the packed field. What a reader sees stays the same, so any process
+# may do this at any time. If a tile or the packed field is no longer what the process has read, nothing happens.
+# KEYS: row. ARGV: the packed batch that was read ('' if none), the new one, the new packed field, then "field",
+# "[index,batch,…" for each tile that is in it now.
+PACK = """
+if (redis.call('HGET', KEYS[1], 'packed_batch') or '') ~= ARGV[1] then return 0 end
+local names = {}
+for a = 4, #ARGV, 2 do names[#names + 1] = ARGV[a] end
+local held = redis.call('HMGET', KEYS[1], unpack(names))
+for j = 1, #names do
+  if held[j] ~= ARGV[3 + 2 * j] then return 0 end
+end
+redis.call('HSET', KEYS[1], 'packed', ARGV[3], 'packed_batch', ARGV[2])
+redis.call('HDEL', KEYS[1], unpack(names))
+return 1
 """
 
 # Before a batch: reads the store's position, and deletes calls that were counted for an earlier attempt, which are of

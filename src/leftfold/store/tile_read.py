@@ -1,13 +1,13 @@
-"""Decides which tiles a read of windowed features fetches, and merges them into the values.
+"""Decides which tiles of a row a read of windowed features takes, and merges them into the values.
 
-The fields to fetch depend on the moment only through its tile of the finest step. So they are prepared once for that
+Which tiles those are depends on the moment only through its tile of the finest step. So they are prepared once for that
 tile and used for every entity.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +18,11 @@ from leftfold.fold.durations import text
 from leftfold.fold.expressions import from_micros
 from leftfold.fold.latest import Latest
 from leftfold.fold.tiles import Tile, cover, floor
-from leftfold.store.client import HashRead
-from leftfold.store.layout import LIFETIME_FIELD, field
+from leftfold.store.layout import LIFETIME_FIELD, PACKED_BATCH_FIELD, PACKED_FIELD, field
+from leftfold.store.packed import unpack
 
-Held = Sequence[bytes | None]
+Held = Mapping[bytes, bytes]  # the fields of a row, by name
+_LIFETIME, _PACKED, _PACKED_BATCH = (n.encode() for n in (LIFETIME_FIELD, PACKED_FIELD, PACKED_BATCH_FIELD))
 
 
 @dataclass(frozen=True)
@@ -84,25 +85,48 @@ class TileRead:
         self._covers = covers
         self.tiles = tuple(places)
         self._indexes = [tile.index for tile in places]
-        fields = [field(t.step, t.index, definition.rings[t.step]) for t in places]
-        self.names = [*fields, *((LIFETIME_FIELD,) if definition.lifetime else ())]
-        self.fields = HashRead(self.names)
+        self._names = [field(t.step, t.index, definition.rings[t.step]).encode() for t in places]
+        self._places: dict[int, dict[int, int]] = {step: {} for step in definition.steps}  # by step and index
+        for tile, place in places.items():
+            self._places[tile.step][tile.index] = place
+        self._slots = {
+            step: {index % definition.rings[step]: index for index in indexes} for step, indexes in self._places.items()
+        }
 
     def tiles_of(self, span: Span) -> list[Tile]:
         """Return the tiles from which a window is merged; empty for a span without a window."""
         mine = [cover for cover in self._covers if cover.span == span]
         return [self.tiles[i] for cover in mine for i in cover.all_places(self._covers)]
 
+    def rows(self, held: Held, at: int) -> dict[int, Sequence[Any]]:
+        """Return the tiles that a row has of `tiles`: for the place of each its index, batch and partials."""
+        rows: dict[int, Sequence[Any]] = {}
+        newer = False
+        if (packed := held.get(_PACKED)) is not None:
+            for step, tiles in unpack(self._definition, packed).items():
+                places, slots = self._places[step], self._slots[step] if self._exact else {}
+                ring = self._definition.rings[step]
+                for tile in tiles:
+                    if (place := places.get(tile[0])) is not None:
+                        rows[place] = tile
+                    elif slots.get(tile[0] % ring, tile[0]) < tile[0]:
+                        newer = True
+        indexes = self._indexes
+        found = {i: held[name] for i, name in enumerate(self._names) if name in held}
+        for i, row in zip(found, json.loads(b"[%b]" % b",".join(found.values())), strict=True):
+            # A slot may still hold an older tile. That tile is outside of every window by now.
+            if row[0] == indexes[i]:
+                rows[i] = row
+            elif row[0] > indexes[i]:
+                newer = True
+        if newer and self._exact:
+            raise not_kept(self._definition, at, "newer tiles have replaced some that it needs")
+        return rows
+
     def values(self, held: Held, at: int) -> WindowedPart:
         """Return the features at `at`, computed from what the store holds."""
-        definition, indexes = self._definition, self._indexes
-        present = [i for i, value in enumerate(held) if value is not None]
-        decoded: list[list[Any]] = json.loads(b"[%b]" % b",".join([value for value in held if value is not None]))
-        lifetime = decoded.pop() if definition.lifetime and held[-1] is not None else None
-        if self._exact:
-            self._refuse_gone(present, decoded, at)
-        # A slot may still hold an older tile. That tile is outside of every window by now.
-        tiles = {i: row for i, row in zip(present, decoded, strict=False) if row[0] == indexes[i]}
+        definition, tiles = self._definition, self.rows(held, at)
+        lifetime = lifetime_in(held) if definition.lifetime else None
         merged: dict[tuple[Span, int], Any] = {}
         batch = -1
         for cover_ in self._covers:
@@ -126,9 +150,19 @@ class TileRead:
                 merged[span, number] = columns.merge(definition.columns[number], partials)
         return WindowedPart(definition.finals(merged), found, batch)
 
-    def _refuse_gone(self, present: list[int], decoded: list[list[Any]], at: int) -> None:
-        if any(row[0] > self._indexes[i] for i, row in zip(present, decoded, strict=False)):
-            raise not_kept(self._definition, at, "newer tiles have replaced some that it needs")
+
+def lifetime_in(held: Held) -> list[Any] | None:
+    """Return what a row holds of all time: the newest event time, batch and partials; None if it has nothing."""
+    value = held.get(_LIFETIME)
+    return None if value is None else list(json.loads(value))
+
+
+def newest_batch(held: Held) -> int:
+    """Return the newest batch that wrote any of a row's fields; -1 if it has none."""
+    batches = [json.loads(value)[1] for name, value in held.items() if name not in (_PACKED, _PACKED_BATCH)]
+    if (packed := held.get(_PACKED_BATCH)) is not None:
+        batches.append(int(packed.partition(b":")[0]))
+    return max(batches, default=-1)
 
 
 def not_kept(definition: Definition | Latest, at: int, why: str, *, instead: str = "") -> StoreError:

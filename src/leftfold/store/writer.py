@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 
 from leftfold import clock
 from leftfold.errors import StoreError
+from leftfold.fold.definition import Definition
 from leftfold.fold.durations import SECOND
 from leftfold.fold.vector import VectorDefinition
-from leftfold.store.client import connect, reaching
+from leftfold.store.client import connect, framed, reaching, run_scripts
 from leftfold.store.layout import (
     REDRIVEN,
     WRITTEN,
@@ -23,6 +25,7 @@ from leftfold.store.layout import (
     reached,
     vector_name,
 )
+from leftfold.store.packer import FIELDS_AT_MOST, Packer
 from leftfold.store.scripts import (
     ACTIVATE,
     ANNOUNCE,
@@ -38,6 +41,7 @@ from leftfold.store.scripts import (
 # who wait while a script runs, do not notice.
 TILES_PER_CALL = 500
 CALLS_PER_ROUND_TRIP = 16
+_ANY_NUMBER = 1 << 31  # of fields of a row that is never packed
 # How long a build is kept after readers were moved away from it, unless a user says otherwise: a day to notice a
 # problem.
 KEPT = 86_400 * SECOND
@@ -68,43 +72,86 @@ class Calls:
     count: int
 
 
+@dataclass(frozen=True)
+class FramedRow:
+    """A row with its tiles in the form in which they are sent: field, value, field, value, …"""
+
+    key: str
+    tiles: int
+    frames: bytes | memoryview
+
+
+def framed_row(key: str, fields: Sequence[str], values: Sequence[str]) -> FramedRow:
+    texts = chain.from_iterable(zip(fields, values, strict=True))
+    return FramedRow(key, len(fields), b"".join(framed(text.encode()) for text in texts))
+
+
 def write_rows(
-    url: str, rows: Iterable[tuple[str, Sequence[str], Sequence[str]]], ttl_s: int, *, calls: str
+    url: str,
+    rows: Iterable[FramedRow],
+    ttl_s: int,
+    *,
+    calls: str,
+    packs: Definition | None = None,
+    repairs: bool = False,
 ) -> tuple[int, Calls]:
-    """Write (key, fields, values) of each row. Runs on executors.
+    """Write rows. Those of the definition `packs` that have many tiles as fields of their own are packed.
+
+    Runs on executors.
 
     Returns how many tiles took effect, and the calls that the store has counted under the key `calls`. The store's
     answer does not prove that the rows are still there when the batch is over. So the step that moves the mark compares
-    the count.
+    the count. A repair `repairs`: its rows have all tiles that a read reaches, and may be of a batch that is older than
+    packed ones.
     """
+    writer = uuid.uuid4().hex
     with connect(url) as client:
-        script = client.script_load(WRITE_ROWS)
-        pipeline = client.pipeline(transaction=False)
-        writer = uuid.uuid4().hex
-        written = count = pending = tiles = 0
-        keys: list[str] = []
-        arguments: list[str | int] = []
+        opening = framed(b"EVALSHA") + framed(client.script_load(WRITE_ROWS).encode())
+        counted, named = framed(calls.encode()), framed(writer.encode())
+        numbers = (ttl_s, _ANY_NUMBER if packs is None else FIELDS_AT_MOST)
+        options = b"".join(framed(b"%d" % number) for number in numbers) + framed(b"repair" if repairs else b"batch")
+        written = count = 0
+        packer = None if packs is None else Packer(packs, client)
+        waiting = _calls_of(rows)
+        while round_trip := list(islice(waiting, CALLS_PER_ROUND_TRIP)):
+            commands: list[list[bytes | memoryview]] = []
+            for some in round_trip:
+                count += 1
+                tiles = sum(row.tiles for row in some)
+                pieces: list[bytes | memoryview] = [
+                    b"*%d\r\n" % (9 + 2 * len(some) + 2 * tiles),
+                    opening,
+                    framed(b"%d" % (1 + len(some))),
+                    counted,
+                    *(framed(row.key.encode()) for row in some),
+                    named,
+                    framed(b"%d" % count),
+                    options,
+                ]
+                for row in some:
+                    pieces += (framed(b"%d" % row.tiles), row.frames)
+                commands.append(pieces)
+            for some, (tiles, *full) in zip(round_trip, run_scripts(client, commands), strict=True):
+                written += tiles
+                if packer is not None:
+                    packer.add(some[number].key for number in full)
+        if packer is not None:
+            packer.finish()
+        return written, Calls(writer, count)
 
-        def call() -> None:
-            nonlocal keys, arguments, tiles, count, pending
-            count, pending = count + 1, pending + 1
-            pipeline.evalsha(script, 1 + len(keys), calls, *keys, writer, count, ttl_s, *arguments)
-            keys, arguments, tiles = [], [], 0
 
-        for key, fields, values in rows:
-            keys.append(key)
-            arguments.append(len(fields))
-            for pair in zip(fields, values, strict=True):
-                arguments.extend(pair)
-            tiles += len(fields)
-            if tiles >= TILES_PER_CALL:
-                call()
-                if pending == CALLS_PER_ROUND_TRIP:
-                    written += sum(pipeline.execute())
-                    pending = 0
-        if keys:
-            call()
-        return int(written + sum(pipeline.execute())), Calls(writer, count)
+def _calls_of(rows: Iterable[FramedRow]) -> Iterator[list[FramedRow]]:
+    """Yield the rows of each call."""
+    some: list[FramedRow] = []
+    tiles = 0
+    for row in rows:
+        some.append(row)
+        tiles += row.tiles
+        if tiles >= TILES_PER_CALL:
+            yield some
+            some, tiles = [], 0
+    if some:
+        yield some
 
 
 def publish_vectors(url: str, namespace: str, vectors: Iterable[VectorDefinition]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,7 +13,7 @@ from leftfold.declare.free import View
 from leftfold.declare.sinks import Lake
 from leftfold.errors import DeclarationError
 from leftfold.fold.definition import Definition
-from leftfold.fold.known import MODES, AppliedBatch, Unknown
+from leftfold.fold.known import MODES, AppliedBatch, AsOf, Unknown
 from leftfold.fold.latest import Latest
 from leftfold.fold.vector import VectorDefinition
 from leftfold.run.deployment import Deployment
@@ -91,7 +91,7 @@ class SparkSet:
     def report(self) -> Report:
         served = self._served_anyway()
         modes = tuple(mode for mode in MODES if mode != "served" or served)
-        table = assembled(self._labels, self.vector, self._pasts(served), modes, self._read, self._logged)
+        table = self._assembled_for(modes, served)
         windows = {n: d for n, v in self._views.items() if isinstance(d := v.definition, Definition)}
         unknown = [(span.since, span.until) for view in served.values() for span in view.unknown]
         counts = report_on(table, self.options.as_of, outside(windows.values(), self._known_since()), unknown)
@@ -146,9 +146,11 @@ class SparkSet:
 
     @cached_property
     def _assembled(self) -> Assembled:
-        served = self._served if self.options.as_of == "served" else {}
-        pasts = self._pasts(served)
-        return assembled(self._labels, self.vector, pasts, [self.options.as_of], self._read, self._logged)
+        return self._assembled_for([self.options.as_of], self._served if self.options.as_of == "served" else {})
+
+    def _assembled_for(self, modes: Sequence[AsOf], served: Mapping[str, Served]) -> Assembled:
+        """The labels with the features of all views, by each of these rules of time."""
+        return assembled(self._labels, self.vector, self._pasts(served), modes, self._read, self._logged)
 
     @property
     def _logged(self) -> dict[str, LoggedPart]:

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 
+from leftfold.fold.definition import Definition
+from leftfold.store.client import framed_sql
 from leftfold.store.layout import DIGESTS, LedgerRow
-from leftfold.store.writer import Calls, write_rows
+from leftfold.store.writer import Calls, FramedRow, framed_row, write_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,6 +52,10 @@ class Target:
     row_prefix: str
     ttl_s: int  # 0 keeps rows forever
     calls: str  # the key under which writers are counted
+    packs: Definition | None  # the definition, if rows have tiles
+
+    def write(self, rows: Iterable[FramedRow], *, repairs: bool) -> tuple[int, Calls]:
+        return write_rows(self.url, rows, self.ttl_s, calls=self.calls, packs=self.packs, repairs=repairs)
 
 
 @dataclass(frozen=True)
@@ -82,10 +88,11 @@ def cached(packed: DataFrame) -> Output:
     return Output(packed.persist(), persisted=True)
 
 
-def write_online(output: Output, target: Target) -> Written:
+def write_online(output: Output, target: Target, *, repairs: bool = False) -> Written:
+    """Write a batch, or with `repairs` all tiles that a read reaches, as a repair has computed them."""
     if output.rows is None:
-        return _by_executors(output.packed, target)
-    tiles, calls, ledger = _write(output.rows, target)
+        return _by_executors(output.packed, target, repairs=repairs)
+    tiles, calls, ledger = _write(output.rows, target, repairs=repairs)
     return _written(tiles, ledger, output.digest, [calls])
 
 
@@ -94,13 +101,23 @@ def counted_rows(ledger: DataFrame) -> tuple[LedgerRow, ...]:
     return tuple(LedgerRow.parse(row["name"], row["value"]) for row in ledger.collect())
 
 
-def _by_executors(packed: DataFrame, target: Target) -> Written:
+def _by_executors(packed: DataFrame, target: Target, *, repairs: bool) -> Written:
     """Write a batch by the executors. All tiles of an entity are next to each other, so they are one atomic write."""
     gathered = packed.select("entity", "name", "value", "digest").repartition("entity").sortWithinPartitions("entity")
-    results = gathered.mapInArrow(
-        partial(_on_executor, target=target),
-        "tiles long, digest long, writer string, calls long, name string, entry string",
-    ).collect()
+    frames = f"concat({framed_sql('name')}, {framed_sql('value')})"
+    results = (
+        gathered.selectExpr(
+            "entity",
+            f"if(entity is null, null, {frames}) as frames",  # Spark frames tiles, so that Python handles only entities
+            *(f"if(entity is null, {column}, null) as {column}" for column in ("name", "value")),
+            "digest",
+        )
+        .mapInArrow(
+            partial(_on_executor, target=target, repairs=repairs),
+            "tiles long, digest long, writer string, calls long, name string, entry string",
+        )
+        .collect()
+    )
     ledger = [(r["name"], r["entry"]) for r in results if r["name"] is not None]
     calls = [Calls(r["writer"], r["calls"]) for r in results if r["writer"] is not None]
     return _written(sum(r["tiles"] for r in results), ledger, sum(r["digest"] for r in results), calls)
@@ -111,35 +128,38 @@ def _written(tiles: int, ledger: Iterable[tuple[str, str]], digest: int, calls: 
     return Written(tiles, rows, digest % DIGESTS, tuple(calls))
 
 
-def _write(tiles: Iterable[PackedRow], target: Target) -> tuple[int, Calls, list[tuple[str, str]]]:
+def _write(tiles: Iterable[PackedRow], target: Target, *, repairs: bool) -> tuple[int, Calls, list[tuple[str, str]]]:
     """Write rows and return the ledger rows. `tiles` are sorted by entity."""
     ledger: list[tuple[str, str]] = []
 
-    def rows() -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+    def rows() -> Iterator[FramedRow]:
         for entity, group in groupby(tiles, key=itemgetter(0)):
             _, names, values = zip(*group, strict=True)
             if entity is None:
                 ledger.extend(zip(names, values, strict=True))
             else:
-                yield target.row_prefix + entity, names, values
+                yield framed_row(target.row_prefix + entity, names, values)
 
-    written, calls = write_rows(target.url, rows(), target.ttl_s, calls=target.calls)
+    written, calls = target.write(rows(), repairs=repairs)
     return written, calls, ledger
 
 
-def _on_executor(batches: Iterable[pa.RecordBatch], *, target: Target) -> Iterator[pa.RecordBatch]:
+def _on_executor(batches: Iterable[pa.RecordBatch], *, target: Target, repairs: bool) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
     digest = 0
+    ledger: list[tuple[str, str]] = []
 
-    def tiles() -> Iterator[PackedRow]:
+    def tiles() -> Iterator[tuple[pa.Array, pa.Array]]:
         nonlocal digest
         for batch in batches:
-            entities, names, values, digests = batch.columns
+            entities, frames, names, values, digests = batch.columns
             digest += int(digests.fill_null(0).to_numpy(zero_copy_only=False).sum())  # overflow is intended
-            yield from zip(entities.to_pylist(), names.to_pylist(), values.to_pylist(), strict=True)
+            of_ledger = entities.null_count  # Spark sorts nulls first
+            ledger.extend(zip(names[:of_ledger].to_pylist(), values[:of_ledger].to_pylist(), strict=True))
+            yield entities[of_ledger:], frames[of_ledger:]
 
-    written, calls, ledger = _write(tiles(), target)
+    written, calls = target.write(framed_rows(tiles(), target.row_prefix), repairs=repairs)
     entries = [(None, None), *ledger]
     whole = (digest + (1 << 63)) % DIGESTS - (1 << 63)  # as a signed number, as Spark's columns hold it
     yield pa.RecordBatch.from_pydict(
@@ -152,3 +172,40 @@ def _on_executor(batches: Iterable[pa.RecordBatch], *, target: Target) -> Iterat
             "entry": pa.array([entry for _, entry in entries], pa.string()),
         }
     )
+
+
+def framed_rows(tiles: Iterable[tuple[pa.Array, pa.Array]], prefix: str) -> Iterator[FramedRow]:
+    """Yield the row of each entity, from arrays of entities and of framed tiles, sorted by entity.
+
+    Tiles that are next to each other in an array are next to each other in memory, so they are sent as they are. A row
+    may go on in the next array.
+    """
+    import pyarrow.compute as pc
+
+    open_row: FramedRow | None = None
+    for entities, frames in tiles:
+        if not len(entities):
+            continue
+        assert not frames.null_count, "a tile has a name and a value"
+        texts = memoryview(frames.buffers()[2])
+        offsets = _offsets(frames)
+        runs = pc.run_end_encode(entities)
+        start = 0
+        for entity, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+            row = FramedRow(prefix + entity, end - start, texts[offsets[start] : offsets[end]])
+            if open_row is not None and open_row.key == row.key:
+                row = FramedRow(row.key, open_row.tiles + row.tiles, b"".join((open_row.frames, row.frames)))
+            elif open_row is not None:
+                yield open_row
+            open_row, start = row, end
+    if open_row is not None:
+        yield open_row
+
+
+def _offsets(texts: pa.Array) -> list[int]:
+    """The places in an array's buffer where its texts begin, and where the last one ends."""
+    import pyarrow as pa
+
+    buffer = memoryview(texts.buffers()[1]).cast("B")
+    places = buffer.cast("i") if pa.types.is_string(texts.type) else buffer.cast("q")
+    return places[texts.offset : texts.offset + len(texts) + 1].tolist()
