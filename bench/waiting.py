@@ -7,6 +7,10 @@ compared first. By hand means confluent-kafka, fastavro, redis-py, pandas and py
 In the case `archive` the other side is our own `run`, without the archive of Spark's classes.
 
 None of our commands but `run` may start a JVM: their JAVA_HOME is a directory without Java, so a start would fail.
+
+In the cases `spark_report` and `spark_second` Spark makes training sets in a session that is warm already: a set with
+its report against the set alone; and a second set of two labels, against the release whose checkout is named by
+LEFTFOLD_BENCH_BEFORE. Without that variable there is no case `spark_second`.
 """
 
 from __future__ import annotations
@@ -48,9 +52,13 @@ GOALS |= {
     "compare": 2.0,
     "run": 1.3,
     "archive": None,
+    "spark_report": 1.5,
+    "spark_second": 0.3,
 }
 LEFTFOLD = str(Path(sys.executable).with_name("leftfold"))
 BY_HAND = str(Path(__file__).with_name("waiting_by_hand.py"))
+IN_SESSION = str(Path(__file__).with_name("waiting_in_session.py"))
+BEFORE = os.environ.get("LEFTFOLD_BENCH_BEFORE")
 SPAN = timedelta(days=3)
 
 STREAMS = """\
@@ -124,6 +132,7 @@ class Waiting:
         people = [f"p{chance.randrange(PEOPLE // 100 if n % 3 == 0 else PEOPLE)}" for n in range(LABELS)]
         columns = {"person": people, "ts": pa.array(moments, pa.timestamp("us", tz="UTC")), "n": list(range(LABELS))}
         pq.write_table(pa.table(columns), self._scratch / "labels.parquet")
+        pq.write_table(pa.table(columns).slice(0, 2), self._scratch / "two.parquet")
 
     def run(self) -> None:
         """Run the view, and put a second build into the store: a changed definition, as a rebuild would leave it."""
@@ -157,6 +166,14 @@ class Waiting:
             cache.mkdir()
             (cache / "jars").symlink_to(jars.cache_home() / "jars")
         return self._timed([LEFTFOLD, "run", "--until-caught-up"], {**os.environ, "LEFTFOLD_CACHE": str(cache)})
+
+    def in_session(self, pairs: int, before: str | None = None) -> dict[str, list[float]]:
+        """Make sets in one session of Spark, with this release or with the checkout `before`. Return their seconds."""
+        files = [str(self._scratch / name) for name in ("labels.parquet", "two.parquet")]
+        path = {"PYTHONPATH": str(Path(before) / "src")} if before else {}
+        command = [sys.executable, IN_SESSION, *files, str(self.new()), str(pairs)]
+        seconds: dict[str, list[float]] = json.loads(self._timed(command, os.environ | path)[1].splitlines()[-1])
+        return seconds
 
     def new(self) -> Path:
         """A path at which nothing is yet."""
@@ -232,11 +249,31 @@ def measure(pairs: int) -> dict[str, Case]:
             waiting.fill()
             waiting.run()
             wanted = os.environ.get("LEFTFOLD_BENCH_CASES", "").split(",")
-            return {
+            cases = {
                 name: _case(name, pairs, ours, waiting)
                 for name, ours in commands(waiting).items()
                 if wanted == [""] or name in wanted
             }
+            return cases | (_in_session(pairs, waiting) if wanted == [""] or "spark_report" in wanted else {})
+
+
+def _in_session(pairs: int, waiting: Waiting) -> dict[str, Case]:
+    """The cases of a warm session. Their outputs are those of one program, so there is nothing to compare."""
+    ours = waiting.in_session(pairs)
+    reports = tuple(both / alone for both, alone in zip(ours["reported"], ours["alone"], strict=True))
+    cases = {"spark_report": _of_times("spark_report", reports, True, ours["reported"], ours["alone"])}
+    if BEFORE is not None:
+        before = waiting.in_session(0, BEFORE)["second"]
+        seconds = tuple(now / then for now, then in zip(ours["second"], before, strict=True))
+        cases["spark_second"] = _of_times("spark_second", seconds, True, ours["second"], before)
+    return cases
+
+
+def _of_times(name: str, ratios: tuple[float, ...], equal: bool, ours: list[float], bare: list[float]) -> Case:
+    """The case of ratios of times, ours / bare."""
+    sides = {"ours_s": ours, "bare_s": bare}
+    figures = {side: round(sorted(took)[len(took) // 2], 2) for side, took in sides.items()}
+    return Case(ratios, GOALS[name], equal, lower_is_better=True, figures=figures)
 
 
 def _case(name: str, pairs: int, ours: Callable[[], tuple[float, str]], waiting: Waiting) -> Case:
@@ -254,6 +291,4 @@ def _case(name: str, pairs: int, ours: Callable[[], tuple[float, str]], waiting:
 
     bare = waiting.unarchived if name == "archive" else partial(waiting.bare, script)
     ratios = interleave(name, pairs, kept("ours", ours), kept("bare", bare))
-    figures = {f"{side}_s": round(sorted(took)[len(took) // 2], 2) for side, took in seconds.items()}
-    # Times, of which less is better: ours / bare.
-    return Case(tuple(1 / ratio for ratio in ratios), GOALS[name], equal, lower_is_better=True, figures=figures)
+    return _of_times(name, tuple(1 / ratio for ratio in ratios), equal, seconds["ours"], seconds["bare"])
