@@ -90,7 +90,7 @@ archive: ## The log's head deleted 20 times at random while history is read as o
 point-in-time: ## Training sets against an oracle and DuckDB: 2,000,000 events, 100,000 labels, every rule of time
 	LEFTFOLD_POINT_IN_TIME=full $(BIN)/pytest -q -m engine tests/engine/test_point_in_time.py -s
 
-both-ways: ## Training sets of 500 generated projects, made by Arrow and by Spark; LEFTFOLD_BOTH_WAYS=N: N
+both-ways: ## Training sets, replays and comparisons of 500 generated projects, made by Arrow and by Spark; LEFTFOLD_BOTH_WAYS=N: N
 	LEFTFOLD_BOTH_WAYS=$(or $(LEFTFOLD_BOTH_WAYS),500) $(BIN)/pytest -q -m engine tests/engine/test_both_ways.py -s
 
 parity: ## What readers get online against training sets: 20,000 keys at one position, 10,000 reads of a live run

@@ -22,9 +22,9 @@ import leftfold
 from bench import tuned
 from bench.pairs import Case, note
 from leftfold import clock
+from leftfold.declare.batches import OFFSETS_PER_PARTITION
 from leftfold.declare.schema import avro_schema
 from leftfold.declare.sinks import Changelog, Lake, Online
-from leftfold.spark.source import OFFSETS_PER_PARTITION
 
 PER_SECOND = 1_000
 PROBE_EVERY = 20

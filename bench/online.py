@@ -1,10 +1,13 @@
 """Reads of a Vector, and writes of a batch, against bare Redis calls.
 
 A read covers two entities, each with eight features over three windows (48 values in all). Real views fill the store
-from a real log. The bare calls fetch the same tiles and decode JSON and sketches into objects. Only our side also
-merges tiles into values. A second comparison, with one ready-made value per entity, is reported but not judged.
+from a real log, 400 events for each entity. The bare calls fetch the same tiles, one field each, and decode JSON and
+sketches into objects. Only our side also merges tiles into values. A second comparison, with one ready-made value per
+entity, is reported but not judged.
 
-A write sets the rows of a batch: our fenced writer against a bare pipelined loop that sets the same fields.
+A write sets the rows of a batch: our fenced writer against a bare pipelined loop that sets the same fields. `packing`
+compares our writer that packs older tiles with the same one that does not, as entities get one event after another;
+nearly each event makes new tiles, so rows are packed as often as they can be. It is reported but not judged.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import json
 import random
 import statistics
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -25,8 +28,14 @@ from datasketches import hll_sketch
 import leftfold
 from bench.engines import project
 from bench.pairs import Case, interleave, note
+from bench.rows import BY_FIELDS, definition_of, store_by_fields, tiles_in
 from leftfold import clock
-from leftfold.store.writer import write_rows
+from leftfold.fold import columns
+from leftfold.fold.definition import Definition
+from leftfold.fold.durations import SECOND
+from leftfold.store.layout import field
+from leftfold.store.memory import script_seconds
+from leftfold.store.writer import framed_row, write_rows
 
 ENTITIES = 200
 EVENTS = 80_000
@@ -36,6 +45,7 @@ GOAL = 1.3
 WRITTEN = 40_000  # entities, with TILES tiles each
 TILES = 5
 WRITE_GOAL = 1.0
+SPARSE, SPARSE_EVENTS = 500, 60  # entities, and events of each in seven days
 
 SHOP = """\
 from datetime import datetime
@@ -86,10 +96,16 @@ def measure(pairs: int) -> dict[str, Case]:
         bench = _Bench(app)
         equal = bench.equal()
         note(f"vectors equal to the bare calls' tiles, merged by hand: {equal}")
-        sizes = {"bytes_per_entity": bench.bytes_per_entity(), "packed_bytes_per_entity": bench.packed_bytes()}
+        sizes = {
+            "bytes_per_entity": bench.bytes_of(bench.row_keys()),
+            "bytes_as_fields": bench.bytes_of(BY_FIELDS + key for key in bench.row_keys()),
+            "packed_bytes_per_entity": bench.packed_bytes(),
+            "server_us_per_entity": bench.server_us(),
+        }
         note(f"in the store: {sizes}")
         return {
             "write": _write(app, pairs),
+            "packing": _packing(app, pairs),
             "read_one": Case(bench.compare("read_one", pairs, 1), GOAL, equal, lower_is_better=True),
             "read_many": Case(bench.compare("read_many", pairs, MANY), GOAL, equal, lower_is_better=True),
             "vs_packed": Case(
@@ -117,7 +133,7 @@ def _write(app: leftfold.App, pairs: int) -> Case:
 
     def ours() -> float:
         started = clock.monotonic()
-        rows = ((f"ours:{key}", fields, values) for key, fields, values in entities)
+        rows = (framed_row(f"ours:{key}", fields, values) for key, fields, values in entities)
         written, _ = write_rows(url, rows, 0, calls="calls")
         assert written == WRITTEN * TILES
         return clock.monotonic() - started
@@ -126,8 +142,8 @@ def _write(app: leftfold.App, pairs: int) -> Case:
         started = clock.monotonic()
         pipeline = store.pipeline(transaction=False)
         for number, (key, fields, values) in enumerate(entities):
-            for field, value in zip(fields, values, strict=True):
-                pipeline.hset(f"bare:{key}", field, value)
+            for name, value in zip(fields, values, strict=True):
+                pipeline.hset(f"bare:{key}", name, value)
             if number % 200 == 199:  # 1,000 commands a round trip
                 pipeline.execute()
         pipeline.execute()
@@ -148,6 +164,68 @@ def _write(app: leftfold.App, pairs: int) -> Case:
     for side in ("ours", "bare"):
         emptied(side, lambda: 0.0)()
     return Case(ratios, WRITE_GOAL, equal)
+
+
+def _packing(app: leftfold.App, pairs: int) -> Case:
+    url = app.online.url.get_secret_value()
+    store = redis.Redis.from_url(url)
+    definition = definition_of(app, "users")
+    batches = list(_sparse_batches(definition))
+    server: dict[bool, float] = {}
+
+    def keys(*, packs: bool) -> list[str]:
+        return [f"{'packed' if packs else 'plain'}:e{number}" for number in range(SPARSE)]
+
+    def write(*, packs: bool) -> float:
+        store.unlink(*keys(packs=packs))
+        names, before = keys(packs=packs), script_seconds(url)
+        started = clock.monotonic()
+        for batch in batches:
+            rows = (framed_row(name, *tiles) for name, tiles in zip(names, batch, strict=True))
+            write_rows(url, rows, 0, calls="calls", packs=definition if packs else None)
+        seconds = clock.monotonic() - started
+        server[packs] = (script_seconds(url) - before) / (len(batches) * SPARSE) * 1e6
+        return seconds
+
+    write(packs=True), write(packs=False)
+    both = zip(keys(packs=True), keys(packs=False), strict=True)
+    rows: Any = [(store.hgetall(packed), store.hgetall(plain)) for packed, plain in both]
+    equal = all(_without_batch(definition, one) == _without_batch(definition, other) for one, other in rows)
+    size = {packs: sum(store.memory_usage(key, samples=0) or 0 for key in keys(packs=packs)) for packs in (True, False)}
+    ratios = interleave("packing", pairs, lambda: write(packs=True), lambda: write(packs=False))
+    figures = {
+        "events": len(batches),
+        "bytes_per_entity": size[True] // SPARSE,
+        "bytes_as_fields": size[False] // SPARSE,
+        "server_us_per_changed_entity": round(server[True], 1),
+        "server_us_without_packing": round(server[False], 1),
+    }
+    return Case(ratios, None, equal, figures=figures)
+
+
+def _without_batch(definition: Definition, row: dict[bytes, bytes]) -> dict[tuple[int, int], list[Any]]:
+    return {(step, tile[0]): tile[2:] for step, tile in tiles_in(definition, row)}
+
+
+def _sparse_batches(definition: Definition) -> Iterator[list[tuple[list[str], list[str]]]]:
+    """Yield batches in which each entity has one event: the fields and values of the tiles that it makes."""
+    chance, start = random.Random(3), 1_772_323_200 * SECOND
+    for number in range(SPARSE_EVENTS):
+        batch = []
+        for _ in range(SPARSE):
+            at = start + int((number + chance.random()) * 7 * 86_400 / SPARSE_EVENTS * SECOND)
+            event = {
+                "user_id": "u",
+                "item_id": f"i{chance.randrange(ENTITIES)}",
+                "price": round(chance.expovariate(1 / 40), 2),
+                "pieces": chance.randrange(5),
+                "at": at,
+            }
+            partials = [columns.partial(column, [event]) for column in definition.columns]
+            indexes = [at // step for step in definition.steps]
+            names = [field(s, i, definition.rings[s]) for s, i in zip(definition.steps, indexes, strict=True)]
+            batch.append((names, [json.dumps([i, number, *partials], separators=(",", ":")) for i in indexes]))
+        yield batch
 
 
 def fill(app: leftfold.App) -> None:
@@ -176,6 +254,8 @@ class _Bench:
         self._vector = streams.vectors["both"]
         self._builds = {v: app.reader.ledger(v)[0] for v in ("users", "items")}  # type: ignore[index] # both are built
         self._tiles = _fields_by_hand()
+        for view in ("users", "items"):
+            store_by_fields(app, self._store, view, [k for k in self.row_keys() if f":{view}:" in k])
         self._pack()
 
     def compare(self, name: str, pairs: int, many: int, *, packed: bool = False) -> tuple[float, ...]:
@@ -227,7 +307,7 @@ class _Bench:
         """Read as a careful engineer would by hand: one pipeline, one JSON text per entity, each sketch an object."""
         pipeline = self._store.pipeline(transaction=False)
         for key in self._keys(people):
-            pipeline.hmget(key, self._tiles)
+            pipeline.hmget(BY_FIELDS + key, self._tiles)
         decoded = []
         for held in pipeline.execute():
             rows = json.loads(b"[" + b",".join([value for value in held if value is not None]) + b"]")
@@ -264,9 +344,19 @@ class _Bench:
                     return False
         return True
 
-    def bytes_per_entity(self) -> int:
-        keys = [k for p in ({"user_id": f"u{n}", "item_id": f"i{n}"} for n in range(ENTITIES)) for k in self._keys([p])]
-        return sum(self._store.memory_usage(key) or 0 for key in keys) // len(keys)
+    def row_keys(self) -> list[str]:
+        return [key for n in range(ENTITIES) for key in self._keys([{"user_id": f"u{n}", "item_id": f"i{n}"}])]
+
+    def bytes_of(self, keys: Iterable[str]) -> int:
+        sizes = [self._store.memory_usage(key, samples=0) or 0 for key in keys]
+        return sum(sizes) // len(sizes)
+
+    def server_us(self) -> float:
+        """Return the server's own time for the row of one entity, in µs."""
+        self._store.config_resetstat()
+        for _ in range(READS):
+            self._ours(self._people(1))
+        return round(float(self._store.info("commandstats")["cmdstat_hgetall"]["usec_per_call"]), 1)
 
     def packed_bytes(self) -> int:
         keys = [f"packed:{kind}:{n}" for kind in ("users", "items") for n in range(ENTITIES)]

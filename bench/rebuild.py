@@ -11,7 +11,6 @@ counts the outcome of every record, and writes the tiles to Redis. The bare side
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -24,6 +23,7 @@ import leftfold
 from bench.clicks import EVENT, bare_read
 from bench.engines import project
 from bench.pairs import Case, interleave, note
+from bench.rows import definition_of, tiles_in
 from leftfold import clock
 from leftfold.declare.acceptance import ACCEPTED
 from leftfold.declare.synthetic import synthetic
@@ -83,7 +83,7 @@ def measure(pairs: int) -> dict[str, Case]:
 class _Bench:
     def __init__(self, app: leftfold.App, session: Any) -> None:
         self._app, self._session = app, session
-        self._store: Any = redis.Redis.from_url(app.online.url.get_secret_value(), decode_responses=True)
+        self._store: Any = redis.Redis.from_url(app.online.url.get_secret_value())
         self._times: list[tuple[float, float]] = []
         self.tiles = 0
 
@@ -123,9 +123,8 @@ class _Bench:
         Each accepted record lies in one tile of each step. So the steps must have equal counts and sums, and the count
         must be the number of accepted records.
         """
-        found: dict[str, list[int]] = {}
-        for step, value in self._fields():
-            _index, _batch, count, _big, spend, _item = json.loads(value)
+        found: dict[int, list[int]] = {}
+        for step, (_index, _batch, count, _big, spend, _item) in self._tiles():
             totals = found.setdefault(step, [0, 0, 0])
             totals[0] += count
             totals[1] += spend
@@ -135,11 +134,10 @@ class _Bench:
         sums = {tuple(totals[:2]) for totals in found.values()}
         return len(found) == 2 and len(sums) == 1 and next(iter(sums))[0] == self._accepted
 
-    def _fields(self) -> Iterator[tuple[str, str]]:
+    def _tiles(self) -> Iterator[tuple[int, list[Any]]]:
         prefix = f"lf:{self._app.profile.namespace}:row:{VIEW}:{self._build}:"
         for key in self._store.scan_iter(match=f"{prefix}*", count=10_000):
-            for field, value in self._store.hgetall(key).items():
-                yield field.partition(":")[0], value
+            yield from tiles_in(definition_of(self._app, VIEW), self._store.hgetall(key))
 
 
 def _looked(_: Progress) -> None:

@@ -35,6 +35,7 @@ from bench.engines import project
 from bench.http_servers import CONNECTIONS, LEFTFOLD, load, server
 from bench.online import ENTITIES, fill
 from bench.pairs import Case, interleave, note
+from bench.rows import BY_FIELDS, store_by_fields
 from bench.scoring_by_hand import Scorer
 from leftfold.declare.framing import HEADER_BYTES
 from leftfold.declare.schema import avro_schema
@@ -205,14 +206,16 @@ class _Bench:
             "the bare side takes the partials from their places"
         )
         builds = [app.reader.ledger(v)[0] for v in ("users", "items")]  # type: ignore[index] # both are built
+        prefixes = [f"lf:{app.profile.namespace}:row:{v}:{b}:" for v, b in zip(("users", "items"), builds, strict=True)]
+        store = redis.Redis.from_url(app.online.url.get_secret_value())
+        for view, prefix in zip(("users", "items"), prefixes, strict=True):
+            store_by_fields(app, store, view, [f"{prefix}{view[0]}{number}" for number in range(ENTITIES)])
         topic = app.profile.topic_name("bare_scores")
         schema = avro_schema(app.catalog.topic("bare_scores").event)
         schema_id = app.log[1].id_of(f"{topic}-value", schema)
         assert schema_id is not None
         self._settings: dict[str, Any] = {
-            "prefixes": [
-                f"lf:{app.profile.namespace}:row:{v}:{b}:" for v, b in zip(("users", "items"), builds, strict=True)
-            ],
+            "prefixes": [BY_FIELDS + prefix for prefix in prefixes],
             "rings": [-(-(3_600 + 300 + 60) // 300) + 2, -(-(7 * 86_400 + 300 + 60) // 3_600) + 2],
             "model": str(app.root / "model.onnx"),
             "names": list(self._vector.__leftfold_names__),

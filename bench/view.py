@@ -11,10 +11,10 @@ a second arrive.
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
 import uuid
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,12 @@ import leftfold
 from bench import freshness, tuned
 from bench.engines import shop
 from bench.pairs import Case, interleave, note
+from bench.rows import definition_of, tiles_in
 from leftfold import clock, jars
+from leftfold.declare.batches import OFFSETS_PER_PARTITION
 from leftfold.declare.schema import avro_schema
 from leftfold.declare.synthetic import synthetic
 from leftfold.spark.session import SETTINGS, build_session
-from leftfold.spark.source import OFFSETS_PER_PARTITION
 
 RECORDS = 1_000_000
 GOAL = 0.92  # ours writes a receipt for every batch; the hand-written job has none
@@ -117,7 +118,7 @@ class _Bench:
         self._app = app
         self._session = session
         self._accepted = accepted
-        self._store = redis.Redis.from_url(app.online.url.get_secret_value(), decode_responses=True)
+        self._store = redis.Redis.from_url(app.online.url.get_secret_value())
 
     def ours(self) -> float:
         return self._run(intake=False)
@@ -183,28 +184,27 @@ class _Bench:
 
     def _read_ours(self, prefix: str) -> Tiles:
         tiles: Tiles = {}
-        for key, field, value in self._fields(prefix):
-            index, _batch, n, big, spend, item = json.loads(value)
-            step = int(field.split(":")[0])
-            tiles[key, step, index * step] = (n, big, spend, item)
+        definition = definition_of(self._app, VIEW)
+        for key, row in self._rows(prefix):
+            for step, (index, _batch, n, big, spend, item) in tiles_in(definition, row):
+                tiles[key, step, index * step] = (n, big, spend, item)
         return tiles
 
     def _read_tuned(self) -> Tiles:
         tiles: Tiles = {}
-        for key, field, value in self._fields("tuned:"):
-            step, start = map(int, field.split(":"))
-            n, big, spend, item = value.split("|")
-            tiles[key, step, start] = (int(n), int(big), int(spend.replace(".", "")), item)
+        for key, row in self._rows("tuned:"):
+            for field, value in row.items():
+                step, start = map(int, field.split(b":"))
+                n, big, spend, item = value.decode().split("|")
+                tiles[key, step, start] = (int(n), int(big), int(spend.replace(".", "")), item)
         return tiles
 
-    def _fields(self, prefix: str) -> list[tuple[str, str, str]]:
+    def _rows(self, prefix: str) -> Iterator[tuple[str, dict[bytes, bytes]]]:
         keys = list(self._store.scan_iter(match=f"{prefix}*", count=10_000))
-        found = []
         for start in range(0, len(keys), 1_000):
             pipeline = self._store.pipeline(transaction=False)
             chunk = keys[start : start + 1_000]
             for key in chunk:
                 pipeline.hgetall(key)
             for key, row in zip(chunk, pipeline.execute(), strict=True):
-                found += [(key.removeprefix(prefix), field, value) for field, value in row.items()]
-        return found
+                yield key.decode().removeprefix(prefix), row
