@@ -23,7 +23,8 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -103,11 +104,12 @@ class Waiting:
     def __init__(self, app: leftfold.App, scratch: Path) -> None:
         self._app, self._scratch = app, scratch
         self._made = 0
+        self._store = app.online.address
         self._without_java = {**os.environ, "JAVA_HOME": str(scratch)}
         self.settings = {
             "bootstrap": app.kafka.bootstrap,
             "registry": app.registry.url,
-            "redis": app.online.address,
+            "redis": self._store,
             "clicks": app.profile.topic_name("clicks"),
             "notes": app.profile.topic_name("notes"),
             "labels": str(scratch / "labels.parquet"),
@@ -144,7 +146,7 @@ class Waiting:
         definition = leftfold.open(changed).catalog.view("activity").definition
         assert isinstance(definition, Definition)
         build = Build(definition, uuid.uuid4().hex)
-        names, store = Names(self._app.profile.namespace, "activity"), redis.Redis.from_url(self._app.online.address)
+        names, store = Names(self._app.profile.namespace, "activity"), redis.Redis.from_url(self._store)
         store.set(names.manifest(build.id), manifest(build))
         store.set(names.staged, build.id)
         followed = self._app.standings.of("activity").followed
@@ -172,8 +174,18 @@ class Waiting:
         files = [str(self._scratch / name) for name in ("labels.parquet", "two.parquet")]
         path = {"PYTHONPATH": str(Path(before) / "src")} if before else {}
         command = [sys.executable, IN_SESSION, *files, str(self.new()), str(pairs)]
-        seconds: dict[str, list[float]] = json.loads(self._timed(command, os.environ | path)[1].splitlines()[-1])
+        with self._unbuilt():
+            seconds: dict[str, list[float]] = json.loads(self._timed(command, os.environ | path)[1].splitlines()[-1])
         return seconds
+
+    @contextmanager
+    def _unbuilt(self) -> Iterator[None]:
+        """Hide the build that readers follow: an earlier release may not read it, and these sets do not need it."""
+        active, store = Names(self._app.profile.namespace, "activity").active, redis.Redis.from_url(self._store)
+        followed = store.getdel(active)
+        yield
+        if followed is not None:
+            store.set(active, followed)
 
     def new(self) -> Path:
         """A path at which nothing is yet."""
