@@ -67,6 +67,7 @@ class Admin:
         self._widths: dict[str, float] = {}
         self._heard = Heard(kafka)
         self.client = AdminClient({**kafka.for_librdkafka(), **quiet(self._heard)})
+        self._knows_leaders = False
 
     def partitions(self, names: Iterable[str]) -> dict[str, int]:
         """Return the number of partitions of each topic in `names` that exists."""
@@ -177,6 +178,10 @@ class Admin:
     ) -> dict[int, Any]:
         """Return the result of one question about the offsets of each partition. It changes nothing."""
         wanted = {TopicPartition(topic, p): spec for p in range(partitions)}
+        # A client that does not know the leaders yet finds them out by itself. But if its connection is made just then,
+        # it notices that only after one to three seconds.
+        if not self._knows_leaders:
+            self.metadata()
 
         def ask() -> dict[Any, Any]:
             return dict(self.client.list_offsets(wanted, isolation_level=isolation, request_timeout=ASK_S))
@@ -255,6 +260,7 @@ class Admin:
                     raise refusal from error
             else:
                 self._heard.forget()
+                self._knows_leaders = True
                 return cluster
         raise failed(self._kafka, failure.args[0]) from failure
 
