@@ -16,8 +16,9 @@ from typing import Any, Literal
 
 import leftfold
 from leftfold.local.endpoints import Endpoints
-from leftfold.store.client import connect
-from leftfold.store.layout import Build, Names, manifest
+from leftfold.store.layout import Build, manifest
+from leftfold.store.redis.client import connect
+from leftfold.store.redis.names import Names
 
 LEFTFOLD = str(Path(sys.executable).with_name("leftfold"))
 

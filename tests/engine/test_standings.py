@@ -11,7 +11,8 @@ import redis
 
 from leftfold.errors import StoreError
 from leftfold.store.builds import forget, remove_rows, stored_builds
-from leftfold.store.layout import Build, Names
+from leftfold.store.layout import Build
+from leftfold.store.redis.names import Names
 from leftfold.store.standings import Standings
 from leftfold.store.writer import BuildWriter
 from tests.engine.conftest import Cluster

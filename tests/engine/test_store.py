@@ -9,23 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 
 from leftfold.errors import StoreError
 from leftfold.fold.columns import Column
 from leftfold.fold.definition import Definition, Key, Origin, Windowed
+from leftfold.store.engine import BuildPlace, Calls, FramedRow
+from leftfold.store.frames import framed_row
 from leftfold.store.layout import Build, LedgerRow
-from leftfold.store.scripts import WRITE_ROWS
-from leftfold.store.writer import (
-    CALLS_PER_ROUND_TRIP,
-    TILES_PER_CALL,
-    BuildWriter,
-    Calls,
-    FramedRow,
-    framed_row,
-    write_rows,
-)
+from leftfold.store.redis.names import names_of, row_key
+from leftfold.store.redis.rows import CALLS_PER_ROUND_TRIP, TILES_PER_CALL
+from leftfold.store.redis.scripts import WRITE_ROWS
+from leftfold.store.writer import BuildWriter, write_rows
 from tests.engine.redis_faults import KINDS, Store, store_behind_an_address
+from tests.engine.stores import Inside, InsideRedis
 
 HOUR = 3_600_000_000
 
@@ -38,49 +34,67 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def store(url: str) -> Iterator[Any]:
-    with redis.Redis.from_url(url, decode_responses=True) as client:
-        yield client
+def inside(url: str) -> Inside:
+    return InsideRedis(url)
 
 
-def written(url: str, rows: list[tuple[str, list[str], list[str]]], ttl_s: int) -> int:
-    framed = [framed_row(key, fields, values) for key, fields, values in rows]
-    return write_rows(url, framed, ttl_s, calls=f"calls:{uuid.uuid4().hex}")[0]
+@pytest.fixture
+def at(url: str) -> BuildPlace:
+    return a_build(url).at
+
+
+Fields = dict[str, str]
+
+
+def written(url: str, at: BuildPlace, rows: dict[str, Fields], ttl_s: int) -> int:
+    framed = [framed_row(entity, list(row), list(row.values())) for entity, row in rows.items()]
+    return write_rows(url, at, framed, ttl_s)[0]
 
 
 def tile(index: int, batch: int, value: int) -> str:
     return json.dumps([index, batch, value], separators=(",", ":"))
 
 
-def test_a_late_writer_changes_nothing(url: str, store: Any) -> None:
+def held(inside: Inside, at: BuildPlace, entity: str) -> Fields:
+    return {name.decode(): value.decode() for name, value in inside.row(at, entity).items()}
+
+
+def test_a_late_writer_changes_nothing(url: str, at: BuildPlace, inside: Inside) -> None:
     """A driver that was stopped in the middle of batch 4 wakes up after batch 5 was applied by its successor."""
-    key = f"row:{uuid.uuid4().hex}"
-    assert written(url, [(key, ["300:1", "300:2"], [tile(1, 4, 10), tile(2, 4, 20)])], 60) == 2
-    assert written(url, [(key, ["300:1"], [tile(1, 5, 11)])], 60) == 1
-    assert written(url, [(key, ["300:1", "300:2"], [tile(1, 4, 10), tile(2, 4, 20)])], 60) == 1  # only its own again
-    assert store.hgetall(key) == {"300:1": tile(1, 5, 11), "300:2": tile(2, 4, 20)}
+    assert written(url, at, {"k": {"300:1": tile(1, 4, 10), "300:2": tile(2, 4, 20)}}, 60) == 2
+    assert written(url, at, {"k": {"300:1": tile(1, 5, 11)}}, 60) == 1
+    again = {"k": {"300:1": tile(1, 4, 10), "300:2": tile(2, 4, 20)}}
+    assert written(url, at, again, 60) == 1  # only its own again
+    assert held(inside, at, "k") == {"300:1": tile(1, 5, 11), "300:2": tile(2, 4, 20)}
 
 
-def test_a_slot_goes_forward_only(url: str, store: Any) -> None:
-    key = f"row:{uuid.uuid4().hex}"
-    written(url, [(key, ["300:1", "300:1"], [tile(17, 0, 7), tile(1, 0, 5)])], 60)  # two tiles of one slot
-    assert store.hgetall(key) == {"300:1": tile(17, 0, 7)}
-    written(url, [(key, ["300:1"], [tile(1, 9, 6)])], 60)  # a late record for a tile that left every window
-    assert store.hgetall(key) == {"300:1": tile(17, 0, 7)}
-    written(url, [(key, ["300:1"], [tile(33, 2, 1)])], 60)
-    assert store.hgetall(key) == {"300:1": tile(33, 2, 1)}
-    written(url, [(key, ["60:0"], [tile(-3, 2, 1)])], 60)  # before 1970
-    assert 0 < store.ttl(key) <= 60
+def test_a_slot_goes_forward_only(url: str, at: BuildPlace, inside: Inside) -> None:
+    both = framed_row("k", ["300:1", "300:1"], [tile(17, 0, 7), tile(1, 0, 5)])  # two tiles of one slot
+    write_rows(url, at, [both], 60)
+    assert held(inside, at, "k") == {"300:1": tile(17, 0, 7)}
+    written(url, at, {"k": {"300:1": tile(1, 9, 6)}}, 60)  # a late record for a tile that left every window
+    assert held(inside, at, "k") == {"300:1": tile(17, 0, 7)}
+    written(url, at, {"k": {"300:1": tile(33, 2, 1)}}, 60)
+    assert held(inside, at, "k") == {"300:1": tile(33, 2, 1)}
+    written(url, at, {"k": {"60:0": tile(-3, 2, 1)}}, 60)  # before 1970
+    assert 0 < inside.ttl(at, "k") <= 60
 
 
-def test_many_rows_and_one_row_larger_than_a_call(url: str, store: Any) -> None:
-    prefix = f"row:{uuid.uuid4().hex}:"
-    wide = [f"1:{n}" for n in range(5 * TILES_PER_CALL)]
-    rows = [(f"{prefix}{n}", ["300:0"], [tile(0, 0, n)]) for n in range(3_000)]
-    rows.append((f"{prefix}wide", wide, [tile(n, 0, n) for n in range(len(wide))]))
-    assert written(url, rows, 60) == 3_000 + len(wide)
-    assert store.hget(f"{prefix}2999", "300:0") == tile(0, 0, 2999)
-    assert store.hlen(f"{prefix}wide") == len(wide)
+def test_many_rows_and_one_row_larger_than_a_call(url: str, at: BuildPlace, inside: Inside) -> None:
+    wide = {f"1:{n}": tile(n, 0, n) for n in range(5 * TILES_PER_CALL)}
+    rows = {f"e{n}": {"300:0": tile(0, 0, n)} for n in range(3_000)}
+    assert written(url, at, {**rows, "wide": wide}, 60) == 3_000 + len(wide)
+    assert held(inside, at, "e2999") == {"300:0": tile(0, 0, 2999)}
+    assert held(inside, at, "wide") == wide
+
+
+def test_a_row_that_has_expired_is_no_row(url: str, at: BuildPlace, inside: Inside) -> None:
+    written(url, at, {"k": {"300:1": tile(9, 5, 1)}}, 60)
+    inside.expire(at, "k", 0)
+    assert held(inside, at, "k") == {}
+    assert written(url, at, {"k": {"300:1": tile(3, 4, 2)}}, 60) == 1
+    assert held(inside, at, "k") == {"300:1": tile(3, 4, 2)}
+    assert 0 < inside.ttl(at, "k") <= 60
 
 
 def a_build(url: str) -> BuildWriter:
@@ -115,22 +129,23 @@ def test_the_mark_goes_one_batch_at_a_time(url: str) -> None:
     assert ahead.value.code == "store-ahead"
 
 
-def test_a_stale_deletion_does_not_let_a_live_row_expire(url: str, store: Any) -> None:
+def test_a_stale_deletion_does_not_let_a_live_row_expire(url: str, at: BuildPlace, inside: Inside) -> None:
     """Nor does a stale value keep a deleted row for ever; and what was written before is not written again."""
-    live, gone = f"row:{uuid.uuid4().hex}", f"row:{uuid.uuid4().hex}"
-    written(url, [(live, ["row"], ['[9,5,"books"]']), (gone, ["row"], ["[9,5]"])], 0)
-    assert store.ttl(live) == -1
-    store.expire(gone, 1_000)
-    assert written(url, [(live, ["row"], ["[7,3]"]), (gone, ["row"], ['[7,3,"old"]'])], 0) == 0
-    assert (store.hget(live, "row"), store.ttl(live)) == ('[9,5,"books"]', -1)
-    assert store.hget(gone, "row") == "[9,5]"
-    assert 0 < store.ttl(gone) <= 1_000
-    assert written(url, [(live, ["row"], ['[9,5,"books"]']), (gone, ["row"], ["[9,5]"])], 0) == 2  # the same again
-    assert store.ttl(live) == -1
-    assert 0 < store.ttl(gone) <= 1_000
-    written(url, [(live, ["row"], ["[10,6]"]), (gone, ["row"], ['[10,6,"new"]'])], 0)
-    assert 86_000 < store.ttl(live) <= 86_400
-    assert store.ttl(gone) == -1
+    now = {"live": {"row": '[9,5,"books"]'}, "gone": {"row": "[9,5]"}}
+    stale = {"live": {"row": "[7,3]"}, "gone": {"row": '[7,3,"old"]'}}
+    written(url, at, now, 0)
+    assert inside.ttl(at, "live") == -1
+    inside.expire(at, "gone", 1_000)
+    assert written(url, at, stale, 0) == 0
+    assert (held(inside, at, "live"), inside.ttl(at, "live")) == (now["live"], -1)
+    assert held(inside, at, "gone") == now["gone"]
+    assert 0 < inside.ttl(at, "gone") <= 1_000
+    assert written(url, at, now, 0) == 2  # the same again
+    assert inside.ttl(at, "live") == -1
+    assert 0 < inside.ttl(at, "gone") <= 1_000
+    written(url, at, {"live": {"row": "[10,6]"}, "gone": {"row": '[10,6,"new"]'}}, 0)
+    assert 86_000 < inside.ttl(at, "live") <= 86_400
+    assert inside.ttl(at, "gone") == -1
 
 
 @pytest.mark.parametrize(
@@ -148,16 +163,14 @@ def test_a_stale_deletion_does_not_let_a_live_row_expire(url: str, store: Any) -
         (999_999_999_999_999_999, 1_000_000_000_000_000_000),
     ],
 )
-def test_positions_are_compared_exactly(url: str, store: Any, older: int, newer: int) -> None:
-    key = f"row:{uuid.uuid4().hex}"
-    written(url, [(key, ["row"], [tile(newer, 1, 1)])], 0)
-    assert written(url, [(key, ["row"], [tile(older, 2, 0)])], 0) == 0
-    assert store.hget(key, "row") == tile(newer, 1, 1)
-    other = f"row:{uuid.uuid4().hex}"
-    written(url, [(other, ["row"], [tile(older, 9, 0)])], 0)
-    assert written(url, [(other, ["row"], [tile(newer, 10, 1)])], 0) == 1
-    assert written(url, [(other, ["row"], [tile(newer, 9, 0)])], 0) == 0
-    assert store.hget(other, "row") == tile(newer, 10, 1)
+def test_positions_are_compared_exactly(url: str, at: BuildPlace, inside: Inside, older: int, newer: int) -> None:
+    written(url, at, {"k": {"row": tile(newer, 1, 1)}}, 0)
+    assert written(url, at, {"k": {"row": tile(older, 2, 0)}}, 0) == 0
+    assert held(inside, at, "k") == {"row": tile(newer, 1, 1)}
+    written(url, at, {"other": {"row": tile(older, 9, 0)}}, 0)
+    assert written(url, at, {"other": {"row": tile(newer, 10, 1)}}, 0) == 1
+    assert written(url, at, {"other": {"row": tile(newer, 9, 0)}}, 0) == 0
+    assert held(inside, at, "other") == {"row": tile(newer, 10, 1)}
 
 
 @pytest.fixture
@@ -168,11 +181,11 @@ def faulty(tmp_path: Path) -> Iterator[Store]:
 
 def rows_of(writer: BuildWriter, batch: int, count: int) -> Iterator[FramedRow]:
     for number in range(count):
-        yield framed_row(f"{writer.row_prefix}{number}", ["300:1"], [tile(1, batch, batch)])
+        yield framed_row(f"{number}", ["300:1"], [tile(1, batch, batch)])
 
 
 def wrote(writer: BuildWriter, url: str, rows: Iterator[FramedRow]) -> Calls:
-    return write_rows(url, rows, 0, calls=writer.calls)[1]
+    return write_rows(url, writer.at, rows, 0)[1]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -222,10 +235,15 @@ def test_a_writer_whose_store_goes_back_under_its_hands(faulty: Store, kind: str
     assert lost.value.code == "store-went-back"
 
 
+def calls_of(writer: BuildWriter) -> str:
+    return names_of(writer.at).calls(writer.at.build)
+
+
 def sent(client: Any, writer: BuildWriter, call: int) -> int:
     """Send a call of one tile, and return the number of tiles that took effect."""
     arguments = ("w", call, 0, 99, "batch", 1, "300:1", tile(1, 0, call))
-    written, *_ = client.eval(WRITE_ROWS, 2, writer.calls, f"{writer.row_prefix}{call}", *arguments)
+    keys = (calls_of(writer), row_key(writer.at, f"{call}"))
+    written, *_ = client.eval(WRITE_ROWS, 2, *keys, *arguments)
     return int(written)
 
 
@@ -240,7 +258,7 @@ def test_a_call_that_is_sent_again_is_one_call(faulty: Store) -> None:
         writer.mark(0, LEDGER, [Calls("w", 5)])
     writer.mark(0, LEDGER, [Calls("w", 3), Calls("without rows", 0)])
     writer.mark(0, LEDGER, [Calls("w", 3)])
-    assert not client.exists(writer.calls)
+    assert not client.exists(calls_of(writer))
 
 
 def test_a_store_that_lost_its_manifest_before_the_first_batch(faulty: Store) -> None:

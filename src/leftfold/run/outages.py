@@ -1,4 +1,4 @@
-"""Recognizes an engine that is away (Redis or Kafka) by the text of Spark's failure of a task or a batch.
+"""Recognizes an engine that is away (the online store or Kafka) by the text of Spark's failure of a task or a batch.
 
 When the driver itself asks an engine and fails, it raises one of our errors. Tasks on executors, and Spark's own
 clients, leave only a text.
@@ -10,12 +10,11 @@ import re
 
 from leftfold.errors import LeftfoldError, LogError, StoreError, start_or_check
 from leftfold.kafka.failures import BROKERS
-from leftfold.store.client import STORE
 
 _STATE = "its last batch is not committed; it runs again, with the same records, at the next start"
-# Errors of the Python client that end with the outage. Among them: a replica is not the master yet, or loads its data.
+# One of our errors, raised in a task: its code, what happened, why, and the fix.
 _STORE = re.compile(
-    r"redis\.exceptions\.(?:Connection|Timeout|BusyLoading|ReadOnly|MasterDown|TryAgain|ClusterDown)Error: .*"
+    r"error\[(store-(?:unreachable|refused|full|denied|tls))\]: (.*)\n +why: +(.*)\n(?: +state: .*\n)? +fix: +(.*)"
 )
 _KAFKA = (
     # Errors of the Java client that it calls retriable, after it has given up.
@@ -33,14 +32,9 @@ _KAFKA = (
 def outage(name: str, failure: str) -> LeftfoldError | None:
     """The error that a direct question to the engine would have raised; None if the failure names no engine."""
     if hit := _STORE.search(failure):
-        return StoreError(
-            "store-unreachable",
-            f"{name}: Redis did not answer to a batch",
-            why=hit[0][:300],
-            state=_STATE,
-            fix=start_or_check(STORE),
-            retriable=True,
-        )
+        code, what, why, fix = (text.strip() for text in hit.groups())
+        retriable = code in ("store-unreachable", "store-refused", "store-full")
+        return StoreError(code, f"{name}: {what}", why=why[:300], state=_STATE, fix=fix, retriable=retriable)
     hit = next((match for words in _KAFKA if (match := words.search(failure))), None)
     if hit is None:
         return None

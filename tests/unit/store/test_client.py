@@ -10,8 +10,8 @@ import pytest
 import redis
 
 from leftfold.errors import StoreError
-from leftfold.store import client as module
-from leftfold.store.client import AsyncClient, Client, connect, failed, pack
+from leftfold.store.redis import client as module
+from leftfold.store.redis.client import AsyncClient, Client, connect, failed, pack
 
 
 def tls() -> redis.ConnectionError:
