@@ -75,15 +75,15 @@ class FramedRow:
 
 
 @dataclass(frozen=True)
-class Position:
-    """How far a store is with a build."""
+class StorePosition:
+    """The position of a build in a store."""
 
     batch: int  # the last one applied, -1 if none
     redriven: int  # all records re-driven before this offset have taken effect
 
 
 @dataclass(frozen=True)
-class Mark:
+class MoveMark:
     """A move of the mark from batch N-1 to N, with the ledger of that batch.
 
     After a repair, the mark is written again from any batch before N.
@@ -98,7 +98,7 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Redriven:
+class MoveRedriven:
     """A move of the offset up to which re-driven records have taken effect, at a batch."""
 
     batch: int
@@ -107,7 +107,7 @@ class Redriven:
 
 
 @dataclass(frozen=True)
-class Scanned:
+class EndOfScan:
     """The end of a scan of history: all rows that it makes are written."""
 
     history: str
@@ -155,6 +155,9 @@ class Footprint:
     packed_value: int | None
 
 
+Move = MoveMark | MoveRedriven | EndOfScan
+
+
 class Store(Protocol):
     """One online store. Its methods may be called by several threads, and raise StoreError."""
 
@@ -163,7 +166,7 @@ class Store(Protocol):
     def announce(self, at: BuildPlace, manifest: str) -> None:
         """Publish the manifest. A view's first build is followed at once, unless it is held."""
 
-    def claim(self, at: BuildPlace, batch: int | None) -> Position:
+    def claim(self, at: BuildPlace, batch: int | None) -> StorePosition:
         """Return how far the store is. Calls that were counted for an earlier attempt are forgotten.
 
         With a batch this happens only if the store has that batch or the one before it.
@@ -178,13 +181,13 @@ class Store(Protocol):
         fields are packed. Rows that `repairs` wrote have all tiles that a read reaches.
         """
 
-    def move(self, at: BuildPlace, to: Mark | Redriven | Scanned, calls: Sequence[Calls]) -> Moved:
+    def move(self, at: BuildPlace, to: Move, calls: Sequence[Calls]) -> Moved:
         """Move the mark, if all these calls are counted."""
 
     def mark(self, at: BuildPlace) -> dict[bytes, bytes]:
         """Return the whole mark of a build, empty if it has none."""
 
-    def position(self, at: BuildPlace) -> Position: ...
+    def position(self, at: BuildPlace) -> StorePosition: ...
 
     # Builds and readers ------------------------------------------------------------------------------------------
 

@@ -96,7 +96,7 @@ def pack(*arguments: str) -> bytes:
     return b"*%d\r\n%b" % (len(arguments), b"".join(framed(argument.encode()) for argument in arguments))
 
 
-class Client:
+class RedisClient:
     """Sends several packed commands in one round trip, from a thread.
 
     Only for reads, because it may send them again.
@@ -148,7 +148,7 @@ def run_scripts(client: Any, commands: Sequence[Sequence[bytes | memoryview]]) -
         pool.release(connection)
 
 
-class AsyncClient:
+class AsyncRedisClient:
     """Sends several packed commands in one round trip, from an event loop.
 
     Only for reads, because it may send them again.

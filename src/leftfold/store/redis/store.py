@@ -15,14 +15,14 @@ from leftfold.store.engine import (
     BuildPlace,
     Builds,
     Calls,
+    EndOfScan,
     Footprint,
     FramedRow,
-    Mark,
     MemoryInUse,
+    Move,
     Moved,
-    Position,
-    Redriven,
-    Scanned,
+    MoveRedriven,
+    StorePosition,
     ViewPlace,
 )
 from leftfold.store.layout import REDRIVEN
@@ -60,11 +60,11 @@ class RedisStore:
         names = names_of(at)
         self._eval(ANNOUNCE, (names.manifest(at.build), names.active, names.held, names.builds), at.build, manifest)
 
-    def claim(self, at: BuildPlace, batch: int | None) -> Position:
+    def claim(self, at: BuildPlace, batch: int | None) -> StorePosition:
         names = names_of(at)
         keys = (names.mark(at.build), names.calls(at.build))
         found, redriven = self._eval(BEGIN_BATCH, keys, "" if batch is None else batch)
-        return Position(int(found), int(redriven))
+        return StorePosition(int(found), int(redriven))
 
     def rows(
         self, at: BuildPlace, rows: Iterable[FramedRow], ttl_s: int, *, packs: Definition | None, repairs: bool
@@ -72,11 +72,11 @@ class RedisStore:
         with reaching(self._client):
             return writing.write(self._client, at, rows, ttl_s, packs=packs, repairs=repairs)
 
-    def move(self, at: BuildPlace, to: Mark | Redriven | Scanned, calls: Sequence[Calls]) -> Moved:
+    def move(self, at: BuildPlace, to: Move, calls: Sequence[Calls]) -> Moved:
         counted = (len(calls), *(argument for one in calls for argument in (one.writer, one.count)))
-        if isinstance(to, Redriven):
+        if isinstance(to, MoveRedriven):
             return self._moved(at, MOVE_REDRIVEN, to.batch, to.since, to.until, *counted)
-        if isinstance(to, Scanned):
+        if isinstance(to, EndOfScan):
             return self._moved(at, TELL_HISTORY, to.history, *counted)
         how = "repaired" if to.repaired else "next"
         entries = (text for entry in to.entries.items() for text in entry)
@@ -92,10 +92,10 @@ class RedisStore:
         with self._reached() as client:
             return dict(client.hgetall(names_of(at).mark(at.build)))
 
-    def position(self, at: BuildPlace) -> Position:
+    def position(self, at: BuildPlace) -> StorePosition:
         with self._reached() as client:
             batch, redriven = client.hmget(names_of(at).mark(at.build), "batch", REDRIVEN)
-        return Position(int(batch or -1), int(redriven or 0))
+        return StorePosition(int(batch or -1), int(redriven or 0))
 
     # Builds and readers ------------------------------------------------------------------------------------------
 
