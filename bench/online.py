@@ -33,9 +33,12 @@ from leftfold import clock
 from leftfold.fold import columns
 from leftfold.fold.definition import Definition
 from leftfold.fold.durations import SECOND
+from leftfold.store.engine import BuildPlace
+from leftfold.store.frames import framed_row
 from leftfold.store.layout import field
-from leftfold.store.memory import script_seconds
-from leftfold.store.writer import framed_row, write_rows
+from leftfold.store.opening import open_store
+from leftfold.store.redis.names import row_key
+from leftfold.store.writer import write_rows
 
 ENTITIES = 200
 EVENTS = 80_000
@@ -45,6 +48,7 @@ GOAL = 1.3
 WRITTEN = 40_000  # entities, with TILES tiles each
 TILES = 5
 WRITE_GOAL = 1.0
+OURS, BARE = (BuildPlace("bench", "write", side) for side in ("ours", "bare"))
 SPARSE, SPARSE_EVENTS = 500, 60  # entities, and events of each in seven days
 
 SHOP = """\
@@ -133,8 +137,8 @@ def _write(app: leftfold.App, pairs: int) -> Case:
 
     def ours() -> float:
         started = clock.monotonic()
-        rows = (framed_row(f"ours:{key}", fields, values) for key, fields, values in entities)
-        written, _ = write_rows(url, rows, 0, calls="calls")
+        rows = (framed_row(key, fields, values) for key, fields, values in entities)
+        written, _ = write_rows(url, OURS, rows, 0)
         assert written == WRITTEN * TILES
         return clock.monotonic() - started
 
@@ -143,25 +147,27 @@ def _write(app: leftfold.App, pairs: int) -> Case:
         pipeline = store.pipeline(transaction=False)
         for number, (key, fields, values) in enumerate(entities):
             for name, value in zip(fields, values, strict=True):
-                pipeline.hset(f"bare:{key}", name, value)
+                pipeline.hset(row_key(BARE, key), name, value)
             if number % 200 == 199:  # 1,000 commands a round trip
                 pipeline.execute()
         pipeline.execute()
         return clock.monotonic() - started
 
-    def emptied(side: str, write: Callable[[], float]) -> Callable[[], float]:
+    def emptied(side: BuildPlace, write: Callable[[], float]) -> Callable[[], float]:
         def run() -> float:
             for start in range(0, WRITTEN, 10_000):
-                store.unlink(*(f"{side}:{key}" for key, _, _ in entities[start : start + 10_000]))
+                store.unlink(*(row_key(side, key) for key, _, _ in entities[start : start + 10_000]))
             return write()
 
         return run
 
-    mine, theirs = emptied("ours", ours), emptied("bare", bare)
+    mine, theirs = emptied(OURS, ours), emptied(BARE, bare)
     mine(), theirs()
-    equal = all(store.hgetall(f"ours:{key}") == store.hgetall(f"bare:{key}") for key, _, _ in entities[:2_000])
+    equal = all(
+        store.hgetall(row_key(OURS, key)) == store.hgetall(row_key(BARE, key)) for key, _, _ in entities[:2_000]
+    )
     ratios = interleave("write", pairs, mine, theirs)
-    for side in ("ours", "bare"):
+    for side in (OURS, BARE):
         emptied(side, lambda: 0.0)()
     return Case(ratios, WRITE_GOAL, equal)
 
@@ -174,17 +180,24 @@ def _packing(app: leftfold.App, pairs: int) -> Case:
     server: dict[bool, float] = {}
 
     def keys(*, packs: bool) -> list[str]:
-        return [f"{'packed' if packs else 'plain'}:e{number}" for number in range(SPARSE)]
+        return [row_key(place(packs=packs), f"e{number}") for number in range(SPARSE)]
+
+    def place(*, packs: bool) -> BuildPlace:
+        return BuildPlace("bench", "packing", "packed" if packs else "plain")
+
+    def writing_s() -> float:
+        with open_store(url) as opened:
+            return opened.writing_s() or 0.0
 
     def write(*, packs: bool) -> float:
         store.unlink(*keys(packs=packs))
-        names, before = keys(packs=packs), script_seconds(url)
+        before = writing_s()
         started = clock.monotonic()
         for batch in batches:
-            rows = (framed_row(name, *tiles) for name, tiles in zip(names, batch, strict=True))
-            write_rows(url, rows, 0, calls="calls", packs=definition if packs else None)
+            rows = (framed_row(f"e{number}", *tiles) for number, tiles in enumerate(batch))
+            write_rows(url, place(packs=packs), rows, 0, packs=definition if packs else None)
         seconds = clock.monotonic() - started
-        server[packs] = (script_seconds(url) - before) / (len(batches) * SPARSE) * 1e6
+        server[packs] = (writing_s() - before) / (len(batches) * SPARSE) * 1e6
         return seconds
 
     write(packs=True), write(packs=False)

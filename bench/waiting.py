@@ -38,7 +38,8 @@ from bench.engines import project
 from bench.pairs import Case, interleave, note
 from leftfold import jars
 from leftfold.fold.definition import Definition
-from leftfold.store.layout import Build, Names, manifest
+from leftfold.store.layout import Build, manifest
+from leftfold.store.redis.names import Names
 
 SCALE = float(os.environ.get("LEFTFOLD_BENCH_SCALE", "1"))  # scales events and labels, for a trial on less data
 EVENTS, PEOPLE, LABELS, SENT = int(200_000 * SCALE), 10_000, int(1_000 * SCALE), int(200_000 * SCALE)

@@ -35,8 +35,8 @@ from leftfold.fold.known import MODES, AsOf
 from leftfold.spark.history import archive
 from leftfold.spark.training import as_of as as_of_spark
 from leftfold.spark.training.assemble import Assembled, cached
-from leftfold.store.client import connect
-from leftfold.store.layout import Names
+from leftfold.store.redis.client import connect
+from leftfold.store.redis.names import Names
 from leftfold.training.by_arrow import ArrowSet
 from leftfold.training.by_spark import SparkSet
 from leftfold.training.options import TrainingOptions, vector_of

@@ -35,7 +35,7 @@ from leftfold.sizing.constants import Constants
 from leftfold.sizing.load import Load
 from leftfold.sizing.pace import Shape, batch, steady
 from leftfold.sizing.view_size import expected_tiles, online_bytes, size_view
-from leftfold.store.layout import Names
+from leftfold.store.redis.names import Names
 from tests.engine import projects
 from tests.engine.conftest import Cluster
 

@@ -1,27 +1,31 @@
-"""Rows whose tiles are packed, in a real Redis: a reader gets what it gets of rows that are never packed."""
+"""Rows whose tiles are packed, in a real store: a reader gets what it gets of rows that are never packed."""
 
 from __future__ import annotations
 
 import json
 import random
 import uuid
-from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
 import pytest
-import redis
 
 import leftfold as lf
 from leftfold.fold import columns
 from leftfold.fold.definition import Definition
 from leftfold.fold.durations import SECOND
-from leftfold.store.client import connect
+from leftfold.store.engine import BuildPlace
+from leftfold.store.frames import framed_row
 from leftfold.store.layout import field
+from leftfold.store.opening import open_store
 from leftfold.store.packer import FIELDS_AT_MOST, LOOSE_TILES, Packer
+from leftfold.store.redis.client import connect
+from leftfold.store.redis.rows import RedisRows
 from leftfold.store.tile_read import TileRead, newest_batch
-from leftfold.store.writer import FramedRow, framed_row, write_rows
+from leftfold.store.writer import write_rows
+from tests.engine import stores
 from tests.engine.conftest import Cluster
+from tests.engine.stores import Inside
 
 MINUTE, HOUR = 60 * SECOND, 3_600 * SECOND
 START = 1_772_323_200 * SECOND
@@ -51,18 +55,18 @@ class Shop(lf.Features, of=sales, by=Sale.shop):
 
 
 DEFINITION: Definition = Shop.__leftfold_definition__
+VIEW = DEFINITION.view
 Batch = dict[str, dict[str, str]]  # entity -> field -> value
 
 
 @pytest.fixture
-def url(cluster: Cluster) -> str:
-    return cluster.endpoints.redis_url
+def url(online_url: str) -> str:
+    return online_url
 
 
 @pytest.fixture
-def store(url: str) -> Iterator[Any]:
-    with redis.Redis.from_url(url) as client:
-        yield client
+def inside(url: str) -> Inside:
+    return stores.inside(url)
 
 
 class History:
@@ -116,22 +120,21 @@ class History:
 
 
 class Rows:
-    """The rows of one prefix, packed or not."""
+    """The rows of one build, packed or not."""
 
-    def __init__(self, url: str, store: Any, *, packs: bool) -> None:
-        self._url, self._store = url, store
-        self.prefix = f"row:{uuid.uuid4().hex}:"
-        self._calls = f"calls:{uuid.uuid4().hex}"
+    def __init__(self, url: str, inside: Inside, *, packs: bool) -> None:
+        self._url, self._inside = url, inside
+        self.at = BuildPlace("", VIEW, uuid.uuid4().hex)
         self._packs = DEFINITION if packs else None
+        with open_store(url) as store:
+            store.claim(self.at, 0)
 
     def write(self, batch: Batch, *, repairs: bool = False) -> None:
-        rows: list[FramedRow] = [
-            framed_row(self.prefix + shop, list(row), list(row.values())) for shop, row in batch.items()
-        ]
-        write_rows(self._url, rows, 600, calls=self._calls, packs=self._packs, repairs=repairs)
+        rows = [framed_row(shop, list(row), list(row.values())) for shop, row in batch.items()]
+        write_rows(self._url, self.at, rows, 600, packs=self._packs, repairs=repairs)
 
     def held(self, shop: str) -> dict[bytes, bytes]:
-        return dict(self._store.hgetall(self.prefix + shop))
+        return self._inside.row(self.at, shop)
 
     def tiles(self, shop: str, at: int, *, exact: bool) -> Any:
         """What a read takes of a row: index and partials of each tile, or that it is refused."""
@@ -162,10 +165,10 @@ def same(packed: Rows, plain: Rows, now: int) -> int:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_reads_of_packed_and_plain_rows_are_the_same(url: str, store: Any, seed: int) -> None:
+def test_reads_of_packed_and_plain_rows_are_the_same(url: str, inside: Inside, seed: int) -> None:
     """Events come out of order up to two hours late, batches are written twice, and once all is repaired."""
     history, chance = History(seed), random.Random(seed)
-    packed, plain = Rows(url, store, packs=True), Rows(url, store, packs=False)
+    packed, plain = Rows(url, inside, packs=True), Rows(url, inside, packs=False)
     compared = 0
     for _ in range(35):
         batch = history.batch()
@@ -194,8 +197,8 @@ def wide(batch: int, count: int, counted: int) -> dict[str, str]:
     return {field(HOUR, index, DEFINITION.rings[HOUR]): text(index, batch, counted) for index in range(count)}
 
 
-def test_a_late_writer_does_not_bring_back_what_was_packed(url: str, store: Any) -> None:
-    rows = Rows(url, store, packs=True)
+def test_a_late_writer_does_not_bring_back_what_was_packed(url: str, inside: Inside) -> None:
+    rows = Rows(url, inside, packs=True)
     rows.write({"s0": wide(5, LOOSE_TILES + 8, 50)})
     before = rows.held("s0")
     assert b"packed" in before
@@ -205,9 +208,9 @@ def test_a_late_writer_does_not_bring_back_what_was_packed(url: str, store: Any)
     assert newest_batch(rows.held("s0")) == 5
 
 
-def test_a_repair_may_be_older_than_what_was_packed(url: str, store: Any) -> None:
+def test_a_repair_may_be_older_than_what_was_packed(url: str, inside: Inside) -> None:
     """Batch 6 was being written when the store went back to batch 3, and the last committed one is 5."""
-    rows = Rows(url, store, packs=True)
+    rows = Rows(url, inside, packs=True)
     rows.write({"s0": wide(6, LOOSE_TILES + 8, 60)})
     rows.write({"s0": wide(5, LOOSE_TILES + 8, 50)}, repairs=True)
     taken, _ = rows.tiles("s0", (LOOSE_TILES + 8) * HOUR, exact=False)
@@ -216,34 +219,36 @@ def test_a_repair_may_be_older_than_what_was_packed(url: str, store: Any) -> Non
     assert {row[1][0] for row in taken.values() if row[0] != newest} == {50}
 
 
-def test_a_row_that_changed_meanwhile_is_not_packed(url: str, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = Rows(url, store, packs=False)
+def test_a_row_that_changed_meanwhile_is_not_packed(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In Redis, where packing is a step of its own. In Postgres it is part of the transaction that holds the row."""
+    url = cluster.endpoints.redis_url
+    inside = stores.inside(url)
+    rows = Rows(url, inside, packs=False)
     rows.write({"s0": wide(5, LOOSE_TILES + 8, 50)})
-    key = rows.prefix + "s0"
     name = field(HOUR, 3, DEFINITION.rings[HOUR])
     changed = text(3, 6, 66).encode()
 
     def meanwhile(self: Packer, row: dict[bytes, bytes]) -> dict[bytes, bytes]:
-        store.hset(key, name, changed)
+        inside.fill(rows.at, "s0", {name.encode(): changed})
         return was(self, row)
 
     was = Packer._old_tiles
     monkeypatch.setattr(Packer, "_old_tiles", meanwhile)
     with connect(url) as client:
-        packer = Packer(DEFINITION, client)
-        packer.add([key])
+        packer = Packer(DEFINITION, RedisRows(client, rows.at))
+        packer.add(["s0"])
         packer.finish()
         assert b"packed" not in rows.held("s0")
         assert rows.held("s0")[name.encode()] == changed
         monkeypatch.setattr(Packer, "_old_tiles", was)
-        packer.add([key, f"{rows.prefix}of nobody"])
+        packer.add(["s0", "of nobody"])
         packer.finish()
     assert len(rows.held("s0")) == 3  # the newest tile, the packed ones, and their batch
-    assert not store.exists(f"{rows.prefix}of nobody")
+    assert not rows.held("of nobody")
 
 
-def test_a_packed_row_keeps_its_expiry(url: str, store: Any) -> None:
-    rows = Rows(url, store, packs=True)
+def test_a_packed_row_keeps_its_expiry(url: str, inside: Inside) -> None:
+    rows = Rows(url, inside, packs=True)
     rows.write({"s0": wide(5, LOOSE_TILES + 8, 50)})
     assert b"packed" in rows.held("s0")
-    assert 0 < store.ttl(rows.prefix + "s0") <= 600
+    assert 0 < inside.ttl(rows.at, "s0") <= 600

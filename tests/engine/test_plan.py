@@ -179,7 +179,7 @@ def ids_of(app: leftfold.App, name: str) -> dict[str, str]:
 
 
 def test_a_lost_lease_stops_an_apply_between_two_steps(app: leftfold.App) -> None:
-    from leftfold.store.client import connect
+    from leftfold.store.redis.client import connect
 
     steps = app.apply(app.plan())
     next(steps)

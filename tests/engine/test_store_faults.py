@@ -28,7 +28,7 @@ from leftfold.local.endpoints import Endpoints
 from leftfold.run import view as running_view
 from leftfold.run import watermark
 from leftfold.run.batch import STEPS
-from leftfold.store import writer
+from leftfold.store.redis import rows
 from leftfold.store.writer import BuildWriter
 from tests.engine import oracle, projects, rebuilds
 from tests.engine.conftest import Cluster
@@ -50,7 +50,7 @@ MOMENTS = ("long before", "before", "begun", "half", "online rows")
 @pytest.fixture(autouse=True)
 def soon_looked_after(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running_view, "_LOOK_AFTER_S", 0.5)
-    monkeypatch.setattr(writer, "TILES_PER_CALL", 20)  # of the driver: several calls also for its few rows
+    monkeypatch.setattr(rows, "TILES_PER_CALL", 20)  # of the driver: several calls also for its few rows
 
 
 class Wide(Project):

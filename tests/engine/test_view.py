@@ -20,8 +20,8 @@ from confluent_kafka import Producer
 import leftfold
 from leftfold.errors import LeftfoldError, StoreError
 from leftfold.spark.checkpoint import set_aside
-from leftfold.store.client import connect
-from leftfold.store.layout import Names
+from leftfold.store.redis.client import connect
+from leftfold.store.redis.names import Names
 from tests.engine import oracle, projects
 from tests.engine.conftest import Cluster
 from tests.engine.driving import run_until_caught_up

@@ -60,7 +60,7 @@ def apply_running(_: Path) -> None:
 
 
 def lease_lost(_: Path) -> None:
-    lease.Lease(stand_in(eval=lambda *_: 0), "lf::lease:apply", "build-7/4711/12345").check()
+    lease.Lease(stand_in(renew=lambda *_: False), "", "apply", "build-7/4711/12345").check()
 
 
 CAUSES: dict[str, Cause] = {

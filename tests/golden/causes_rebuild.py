@@ -53,15 +53,15 @@ def rolled_back(**builds: Any) -> Cause:
 
 def builds_moved(_: Path) -> None:
     standings = Standings(f"redis://{DEAD}/0", "")
-    standings._client = stand_in(eval=lambda *_: 0)
+    standings._store = stand_in(promote=lambda *_: False)
     standings.promote(Standing("user_activity", OLD, NEW, None), keep=DAY)
 
 
 def build_needed(_: Path) -> None:
-    client = mock.MagicMock()
-    client.eval.return_value = b"staged"
-    client.__enter__.return_value = client
-    with mock.patch("leftfold.store.builds.connect", return_value=client):
+    store = mock.MagicMock()
+    store.retire.return_value = "staged"
+    store.__enter__.return_value = store
+    with mock.patch("leftfold.store.builds.open_store", return_value=store):
         remove_rows(f"redis://{DEAD}/0", "", "user_activity", NEW)
 
 

@@ -15,14 +15,17 @@ import redis
 
 from leftfold.declare.companions import companions_of
 from leftfold.declare.free import View
+from leftfold.errors import start_or_check
 from leftfold.fold.definition import LAYOUT, Definition
 from leftfold.fold.expressions import to_micros
 from leftfold.settings import Kafka, Profile
-from leftfold.store.client import connect, reaching
-from leftfold.store.layout import Build, Names, manifest
+from leftfold.store.engine import STORE, Moved, StorePosition
+from leftfold.store.layout import Build, manifest
 from leftfold.store.packed import HEAD as HEAD_OF_TILES
 from leftfold.store.packed import unpack
 from leftfold.store.reader import Reader
+from leftfold.store.redis.client import connect, reaching
+from leftfold.store.redis.names import Names
 from leftfold.store.serving import rows_of, target_of
 from leftfold.store.writer import BuildWriter
 from tests.golden.causes import DEAD, EVENT, HEAD, NOON, PROJECT, TOPIC, VIEW, Cause, project, stand_in
@@ -142,7 +145,7 @@ def naive_read(tmp: Path) -> None:
 def store_holds(batch: int) -> Cause:
     def cause(tmp: Path) -> None:
         writer = BuildWriter(f"redis://{DEAD}/0", "", built(tmp))
-        writer._client = stand_in(eval=lambda *_: [batch, 0])
+        writer._store = stand_in(claim=lambda *_: StorePosition(batch, 0))
         writer.check(42)
 
     return cause
@@ -153,7 +156,7 @@ def store_lacks(what: str) -> Cause:
 
     def cause(tmp: Path) -> None:
         writer = BuildWriter(f"redis://{DEAD}/0", "", built(tmp))
-        writer._client = stand_in(eval=lambda *_: [41, what.encode()])
+        writer._store = stand_in(move=lambda *_: Moved(41, what))
         writer.mark(42, [])
 
     return cause
@@ -251,6 +254,9 @@ SPARK_SAID = (
 STORE_AWAY = (
     "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure\n"
     "redis.exceptions.ConnectionError: Error 111 connecting to 10.0.0.7:6379. Connection refused.\n"
+    "leftfold.errors.StoreError: error[store-unreachable]: no Redis answered at 10.0.0.7:6379\n"
+    "  why:   Error 111 connecting to 10.0.0.7:6379. Connection refused.\n"
+    f"  fix:   {start_or_check(STORE)}\n"
 )
 
 BROKERS_AWAY = (

@@ -101,20 +101,21 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"cli"},
 }
 
-# Which rooms may import a library, anywhere in a file: at the top, in a function, for type checking.
+# Which rooms may import a library, anywhere in a file: at the top, in a function, for type checking. A room may have
+# rooms of its own.
 CONFINED: dict[str, set[str]] = {
     "pyspark": {"spark"},
     "py4j": {"spark"},
     "confluent_kafka": {"kafka"},
     "kafka": {"kafka"},
-    "redis": {"store"},
+    "redis": {"store/redis"},
     "rich": {"cli"},
     "click": {"cli"},
     "pytest": {"testing"},
     "datasketches": {"fold"},
     "xxhash": {"kafka", "arrow"},
     "pyarrow": {"arrow", "infer", "replay", "spark", "training"},
-    "psycopg": {"consume"},
+    "psycopg": {"consume", "store/postgres"},
     "mlflow": {"infer"},
     "onnxruntime": {"infer"},
     "starlette": {"infer"},
@@ -123,6 +124,8 @@ CONFINED: dict[str, set[str]] = {
     "yaml": {"render"},
     "jsonschema": {"render"},
 }
+
+STORES = ("leftfold.store.redis", "leftfold.store.postgres")
 
 # `template` holds a project of its own: the files that `init` copies.
 SOURCES = [path for path in sorted(PACKAGE.rglob("*.py")) if "template" not in path.relative_to(PACKAGE).parts]
@@ -180,11 +183,19 @@ def _libraries(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("library", sorted(CONFINED))
 def test_library_is_confined(library: str) -> None:
-    importers = {
-        path.relative_to(PACKAGE).as_posix(): _room_of(path) for path in SOURCES if library in _libraries(path)
-    }
+    importers = {path.relative_to(PACKAGE).with_suffix("") for path in SOURCES if library in _libraries(path)}
     assert importers or library == "py4j", f"nobody imports {library}: take it out of the table"
-    assert {file for file, room in importers.items() if room not in CONFINED[library]} == set()
+    rooms = [Path(room) for room in CONFINED[library]]
+    assert {file for file in importers if not any(file.is_relative_to(room) for room in rooms)} == set()
+    assert all(any(file.is_relative_to(room) for file in importers) for room in rooms) or library == "py4j"
+
+
+def test_one_place_chooses_the_engine_of_a_store(graph: grimp.ImportGraph) -> None:
+    """All others know only the interface."""
+    for engine in STORES:
+        inside = {module for module in graph.modules if f"{module}.".startswith(f"{engine}.")}
+        importers = {importer for module in inside for importer in graph.find_modules_that_directly_import(module)}
+        assert importers - inside == {"leftfold.store.opening"}, engine
 
 
 def test_the_scan_sees_imports_inside_functions(tmp_path: Path) -> None:

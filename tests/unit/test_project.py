@@ -18,7 +18,7 @@ from leftfold.errors import DeclarationError, LeftfoldError, LocalError, Project
 from leftfold.fold.definition import Definition
 from leftfold.observe.observation import ObservedStore
 from leftfold.project import find_root
-from leftfold.store.memory import MemoryInUse
+from leftfold.store.engine import MemoryInUse
 from tests import clusters
 from tests.unit.conftest import STREAMS, TOML, MakeProject
 

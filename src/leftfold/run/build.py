@@ -98,9 +98,8 @@ class RunningBuild:
         definition = job.definition
         self.target = Target(
             self.place.online_url,
-            self.writer.row_prefix,
+            self.writer.at,
             row_ttl_s(definition),
-            self.writer.calls,
             definition if isinstance(definition, Definition) else None,
         )
         self.receipts = ReceiptStore(

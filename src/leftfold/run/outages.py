@@ -1,4 +1,4 @@
-"""Recognizes an engine that is away (Redis or Kafka) by the text of Spark's failure of a task or a batch.
+"""Recognizes an engine that is away (the online store or Kafka) by the text of Spark's failure of a task or a batch.
 
 When the driver itself asks an engine and fails, it raises one of our errors. Tasks on executors, and Spark's own
 clients, leave only a text.
@@ -10,13 +10,11 @@ import re
 
 from leftfold.errors import LeftfoldError, LogError, StoreError, start_or_check
 from leftfold.kafka.failures import BROKERS
-from leftfold.store.client import STORE
+from leftfold.store.engine import STORE
 
 _STATE = "its last batch is not committed; it runs again, with the same records, at the next start"
-# Errors of the Python client that end with the outage. Among them: a replica is not the master yet, or loads its data.
-_STORE = re.compile(
-    r"redis\.exceptions\.(?:Connection|Timeout|BusyLoading|ReadOnly|MasterDown|TryAgain|ClusterDown)Error: .*"
-)
+# One of our errors, raised in a task: what happened, and why.
+_STORE = re.compile(r"error\[store-unreachable\]: (.*)\n +why: +(.*)")
 _KAFKA = (
     # Errors of the Java client that it calls retriable, after it has given up.
     re.compile(
@@ -35,8 +33,8 @@ def outage(name: str, failure: str) -> LeftfoldError | None:
     if hit := _STORE.search(failure):
         return StoreError(
             "store-unreachable",
-            f"{name}: Redis did not answer to a batch",
-            why=hit[0][:300],
+            f"{name}: {hit[1]}",
+            why=hit[2][:300],
             state=_STATE,
             fix=start_or_check(STORE),
             retriable=True,

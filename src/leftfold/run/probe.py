@@ -35,7 +35,7 @@ from leftfold.sizing.constants import Constants
 from leftfold.sizing.fit import Costs, Timed, fit, median
 from leftfold.spark import files as spark_files
 from leftfold.spark.session import build_session
-from leftfold.store import memory
+from leftfold.store.opening import open_store
 
 if TYPE_CHECKING:
     from leftfold.spark.session import SparkSession
@@ -128,16 +128,11 @@ class _Probe:
         observed = observe(self._catalog, self._profile, self._engines.kafka, *self._log)
         for _ in plan(self._catalog, self._profile, observed).apply(*self._log):
             pass
-        usual = Constants()
         bytes_s = self._bytes_s(scale)
         self._note(f"one producer: {bytes_s / 1e6:.0f} MB/s of {_PAYLOAD} bytes, acknowledged by all replicas")
-        costs, producer_rate, packing, tile_script_s = self._view(scale)
+        costs, producer_rate, packing, tile_s = self._view(scale)
         cores = self._cores
-        footprint = memory.measured(self._url, self._profile.namespace)
-        self._note(
-            f"Redis: beside its texts a row has {footprint.entity:.0f} bytes, a tile {footprint.tile:.1f}, a loose one "
-            f"{footprint.loose_tile:.0f}"
-        )
+        usual = self._with_store(Constants(), tile_s)
         replicated = bytes_s * (self._profile.replication or 1) / brokers
         return replace(
             usual,
@@ -146,16 +141,31 @@ class _Probe:
             batch_s=costs.small_s,
             large_batch_s=costs.large_s,
             state_packing=packing,
+            broker_bytes_s=max(usual.broker_bytes_s, replicated),
+            producer_rate=producer_rate,
+            producer_bytes_s=bytes_s,
+            source=f"probed at {clock.now():%Y-%m-%d %H:%M} UTC: {cores} cores, {brokers} brokers",
+        )
+
+    def _with_store(self, usual: Constants, tile_s: float | None) -> Constants:
+        """Return constants with what the store was measured to need, as far as it can be measured."""
+        with open_store(self._url) as store:
+            footprint = store.footprint(self._profile.namespace)
+        if footprint is None or tile_s is None:
+            self._note("the online store does not tell what rows cost it: the usual figures stay")
+            return usual
+        self._note(
+            f"online store: beside its texts a row has {footprint.entity:.0f} bytes, a tile {footprint.tile:.1f}, "
+            f"a loose one {footprint.loose_tile:.0f}"
+        )
+        return replace(
+            usual,
             entity_bytes=footprint.entity,
             tile_bytes=footprint.tile,
             loose_tile_bytes=footprint.loose_tile,
             packed_tiles=footprint.packed_tiles or usual.packed_tiles,
             packed_value_bytes=footprint.packed_value or usual.packed_value_bytes,
-            store_tiles=1 / tile_script_s,
-            broker_bytes_s=max(usual.broker_bytes_s, replicated),
-            producer_rate=producer_rate,
-            producer_bytes_s=bytes_s,
-            source=f"probed at {clock.now():%Y-%m-%d %H:%M} UTC: {cores} cores, {brokers} brokers",
+            store_tiles=1 / tile_s,
         )
 
     @property
@@ -167,7 +177,8 @@ class _Probe:
         return int(self._session.sparkContext.defaultParallelism)
 
     def remove(self) -> None:
-        memory.remove_namespace(self._url, self._profile.namespace)
+        with open_store(self._url) as store:
+            store.remove_namespace(self._profile.namespace)
         kafka_scratch.remove_namespace(self._engines.admin, self._engines.registry, self._profile.namespace)
         spark_files.remove(self._session, str(self._profile.checkpoints))
 
@@ -182,17 +193,18 @@ class _Probe:
             producer.flush()
             return sent * _PAYLOAD / (clock.monotonic() - started)
 
-    def _view(self, scale: float) -> tuple[Costs, float, float, float]:
+    def _view(self, scale: float) -> tuple[Costs, float, float, float | None]:
         """Run all phases and return four measurements.
 
         They are: the costs of a batch; the records sent per second; the ratio of a state row's bytes to the bytes of
-        its fields; and the seconds that the store's script needs for a tile.
+        its fields; and the seconds that the store needs to write a tile, if it tells.
         """
         self._run(WARM_UP, scale)
         timed: dict[str, Timed] = {}
-        packing = tile_script_s = producer_rate = 0.0
+        packing = producer_rate = 0.0
+        tile_s: float | None = None
         for phase in PHASES:
-            before, scripts = self._changelogs(), memory.script_seconds(self._url)
+            before, wrote = self._changelogs(), self._writing_s()
             batches, tiles, sending = self._run(phase, scale)
             timed[phase.name] = middle = median(batches)
             self._note(
@@ -203,9 +215,14 @@ class _Probe:
             if phase.name == "tiles":
                 new = {name: size for name, size in self._changelogs().items() if name not in before}
                 packing = sum(new.values()) / tiles / self._state_row
-                tile_script_s = (memory.script_seconds(self._url) - scripts) / tiles
+                if wrote is not None and (now := self._writing_s()) is not None:
+                    tile_s = (now - wrote) / tiles
                 producer_rate = sending
-        return fit(**timed), producer_rate, packing, tile_script_s
+        return fit(**timed), producer_rate, packing, tile_s
+
+    def _writing_s(self) -> float | None:
+        with open_store(self._url) as store:
+            return store.writing_s()
 
     @property
     def _state_row(self) -> int:

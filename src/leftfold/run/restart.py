@@ -23,8 +23,8 @@ from leftfold.spark.history.recompute import lifetime_from, recomputed, recomput
 from leftfold.spark.history.records import over_history, read_history, session_for
 from leftfold.spark.sinks.online import Written
 from leftfold.spark.views.tiles import TilesJob
+from leftfold.store.engine import Calls
 from leftfold.store.layout import reached
-from leftfold.store.writer import Calls
 
 if TYPE_CHECKING:
     from leftfold.spark.session import DataFrame

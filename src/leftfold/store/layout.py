@@ -1,25 +1,21 @@
-"""All keys and values in the store (docs/reference/protocol.md says the same for readers in other languages).
+"""The values in a store: manifests, marks and rows (docs/reference/protocol.md says the same in full).
 
-lf:NS:active:VIEW            the build that readers follow
-lf:NS:staged:VIEW            a build that waits for `promote`
-lf:NS:previous:VIEW          hash: build (readers left it at the last promote), until (it is kept until then, µs)
-lf:NS:left:VIEW              hash: each build that readers were moved away from -> until when it is kept, µs
-lf:NS:held:VIEW              set of builds that never take over readers by themselves: staged builds, and left ones
-lf:NS:builds:VIEW            set of all builds of which the store holds some data
-lf:NS:running:VIEW:BUILD     exists while a process runs the build
-lf:NS:build:VIEW:BUILD       the manifest of the build
-lf:NS:mark:VIEW:BUILD        hash: batch (the last one applied), newest (reads are made after this event time, µs),
-                             history (only in a rebuilt build: "written", and "passed" once its stream is past that),
-                             redriven (how far re-driven records have taken effect; absent if none has),
-                             "TOPIC/PARTITION:OUTCOME" -> "records:newest log time:newest event time:newest offset
-                             :hashes of all records, twice:hash of the newest"
-lf:NS:calls:VIEW:BUILD       hash, while a batch is written: each of its writers -> number of calls that it has made
-lf:NS:row:VIEW:BUILD:ENTITY  hash: "STEP:SLOT" -> [tile index, batch, partial, partial, …]
-                             "packed"       -> more tiles, in binary columns (see `packed`)
-                             "packed_batch" -> BATCH:CHECKSUM, the newest batch of these tiles, and crc32 of "packed"
-                             "life"      -> [newest event time, batch, partial, partial, …]
-                             "row"       -> [position, batch, value, value, …], or [position, batch] if deleted
-lf:NS:vector:NAME            the definition of a vector
+A row is a map from names to bytes:
+
+"STEP:SLOT"     [tile index, batch, partial, partial, …]
+"packed"        more tiles, in binary columns (see `packed`)
+"packed_batch"  BATCH:CHECKSUM, the newest batch of these tiles, and crc32 of "packed"
+"life"          [newest event time, batch, partial, partial, …]
+"row"           [position, batch, value, value, …], or [position, batch] if deleted
+
+A mark is such a map too:
+
+"batch"         the last batch that was applied
+"newest"        reads are made after this event time, µs
+"history"       only in a rebuilt build: "written", and "passed" once its stream is past that
+"redriven"      how far re-driven records have taken effect; absent if none has
+"TOPIC/PARTITION:OUTCOME"
+                records:newest log time:newest event time:newest offset:hashes of all records, twice:hash of the newest
 """
 
 from __future__ import annotations
@@ -133,59 +129,8 @@ def reached(ledger: Iterable[LedgerRow], origins: Iterable[Origin], now: int) ->
     return max((min(r.newest_event, most) if r.topic in stamped else r.newest_event for r in accepted), default=0)
 
 
-@dataclass(frozen=True)
-class Names:
-    """The key names of one view in one namespace."""
-
-    namespace: str
-    view: str
-
-    @property
-    def active(self) -> str:
-        return f"lf:{self.namespace}:active:{self.view}"
-
-    @property
-    def staged(self) -> str:
-        return f"lf:{self.namespace}:staged:{self.view}"
-
-    @property
-    def previous(self) -> str:
-        return f"lf:{self.namespace}:previous:{self.view}"
-
-    @property
-    def left(self) -> str:
-        return f"lf:{self.namespace}:left:{self.view}"
-
-    @property
-    def held(self) -> str:
-        return f"lf:{self.namespace}:held:{self.view}"
-
-    @property
-    def builds(self) -> str:
-        return f"lf:{self.namespace}:builds:{self.view}"
-
-    def running(self, build: str) -> str:
-        return f"lf:{self.namespace}:running:{self.view}:{build}"
-
-    def manifest(self, build: str) -> str:
-        return f"lf:{self.namespace}:build:{self.view}:{build}"
-
-    def mark(self, build: str) -> str:
-        return f"lf:{self.namespace}:mark:{self.view}:{build}"
-
-    def calls(self, build: str) -> str:
-        return f"lf:{self.namespace}:calls:{self.view}:{build}"
-
-    def row_prefix(self, build: str) -> str:
-        return f"lf:{self.namespace}:row:{self.view}:{build}:"
-
-
 def field(step: int, index: int, ring: int) -> str:
     return f"{step // SECOND}:{index % ring}"
-
-
-def vector_name(namespace: str, vector: str) -> str:
-    return f"lf:{namespace}:vector:{vector}"
 
 
 def manifest(build: Build) -> str:

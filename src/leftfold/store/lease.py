@@ -7,33 +7,28 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from leftfold.errors import StoreError
-from leftfold.store.client import connect, reaching
+from leftfold.store.engine import Store
+from leftfold.store.opening import open_store
 
 _SECONDS = 60
-# Changes the lease only if this holder still has it: another process may have taken over a lease that had expired.
-_IF_MINE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('{}', KEYS[1]{}) end return 0"
-_RENEW = _IF_MINE.format("expire", ", ARGV[2]")
-_RELEASE = _IF_MINE.format("del", "")
 
 
 class Lease:
-    def __init__(self, client: Any, key: str, holder: str) -> None:
-        self._client, self._key, self._holder = client, key, holder
+    def __init__(self, store: Store, namespace: str, what: str, holder: str) -> None:
+        self._store, self._namespace, self._what, self._holder = store, namespace, what, holder
 
     def check(self) -> None:
         """Renew the lease, or raise if it is lost. Call it before each action that only the holder may do."""
-        with reaching(self._client):
-            if not self._client.eval(_RENEW, 1, self._key, self._holder, _SECONDS):
-                raise StoreError(
-                    "lease-lost",
-                    "another process has taken over",
-                    why=f"this one was away for more than {_SECONDS} s, and counted as dead",
-                    state="the steps that were reported are done",
-                    fix="leftfold plan shows what is left to do",
-                )
+        if not self._store.renew(self._namespace, self._what, self._holder, _SECONDS):
+            raise StoreError(
+                "lease-lost",
+                "another process has taken over",
+                why=f"this one was away for more than {_SECONDS} s, and counted as dead",
+                state="the steps that were reported are done",
+                fix="leftfold plan shows what is left to do",
+            )
 
 
 @contextmanager
@@ -42,29 +37,19 @@ def exclusive(url: str, namespace: str, what: str) -> Iterator[Lease]:
 
     If the holder ran on this machine and has died, its lease is taken over at once.
     """
-    key = f"lf:{namespace}:lease:{what}"
     holder = f"{socket.gethostname()}/{os.getpid()}/{_started(os.getpid())}"
-    with connect(url) as client:
-        with reaching(client):
-            taken = client.set(key, holder, nx=True, ex=_SECONDS)
-            if not taken:
-                owner = (client.get(key) or b"").decode()
-                if not _died_here(owner):
-                    raise _held(what, owner, int(client.ttl(key)))
-                # If several processes see the same dead holder, only one replaces it.
-                taken = client.eval(
-                    "if redis.call('get', KEYS[1]) == ARGV[1] then "
-                    "redis.call('set', KEYS[1], ARGV[2], 'EX', ARGV[3]) return 1 end return 0",
-                    *(1, key, owner, holder, _SECONDS),
-                )
-                if not taken:
-                    raise _held(what, (client.get(key) or b"").decode(), int(client.ttl(key)))
-        lease = Lease(client, key, holder)
+    with open_store(url) as store:
+        if not store.take(namespace, what, holder, _SECONDS):
+            owner, seconds = store.holder(namespace, what)
+            if not _died_here(owner):
+                raise _held(what, owner, seconds)
+            # If several processes see the same dead holder, only one replaces it.
+            if not store.take(namespace, what, holder, _SECONDS, instead_of=owner):
+                raise _held(what, *store.holder(namespace, what))
         try:
-            yield lease
+            yield Lease(store, namespace, what, holder)
         finally:
-            with reaching(client):
-                client.eval(_RELEASE, 1, key, holder)
+            store.release(namespace, what, holder)
 
 
 def _died_here(holder: str) -> bool:

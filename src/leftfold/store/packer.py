@@ -6,52 +6,71 @@ What a reader sees stays the same. A process that dies before, during or after t
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 from leftfold.fold.definition import Definition
 from leftfold.fold.durations import SECOND
 from leftfold.store import packed
-from leftfold.store.client import framed, pack, run_scripts
 from leftfold.store.layout import LIFETIME_FIELD, PACKED_BATCH_FIELD, PACKED_FIELD
-from leftfold.store.scripts import PACK
 
 # The tiles that a row may have as fields of their own, before they are packed. More of them cost memory (each field
 # costs Redis some 60 bytes besides its text). Fewer cost time, because a row is packed more often.
 LOOSE_TILES = 16
 # These tiles, and the fields for the packed ones, their batch, and the lifetime.
 FIELDS_AT_MOST = LOOSE_TILES + 3
-# Rows that are packed together: enough for numpy to work on long columns, and few enough for memory.
+# PackableRows that are packed together: enough for numpy to work on long columns, and few enough for memory.
 _ROWS = 256
 _NOT_TILES = (PACKED_FIELD, PACKED_BATCH_FIELD, LIFETIME_FIELD)
 
 _Tiles = dict[bytes, bytes]  # by field
 
 
+@dataclass(frozen=True)
+class PackedRow:
+    """A row whose tiles were packed, as it was read and as it is to be."""
+
+    entity: str
+    before: bytes  # its packed batch when it was read, empty if it had none
+    # The new one carries a checksum of the packed field, so that two of the same batch are told apart.
+    batch: bytes
+    value: bytes  # the new packed field
+    tiles: Mapping[bytes, bytes]  # those that are in it now, and no fields of their own any more
+
+
+class PackableRows(Protocol):
+    """The rows of a build, where they are stored."""
+
+    def read(self, entities: Sequence[str]) -> list[dict[bytes, bytes]]: ...
+
+    def replace(self, rows: Sequence[PackedRow]) -> None:
+        """Store packed rows. A row of which these tiles or the packed field are another thing by now stays as it is."""
+
+
 class Packer:
     """Packs rows of one definition, once enough of them wait."""
 
-    def __init__(self, definition: Definition, client: Any) -> None:
+    def __init__(self, definition: Definition, rows: PackableRows) -> None:
         self._definition = definition
-        self._client = client
+        self._rows = rows
         self._waiting: dict[str, None] = {}
 
-    def add(self, keys: Iterable[str]) -> None:
-        self._waiting.update(dict.fromkeys(keys))
+    def add(self, entities: Iterable[str]) -> None:
+        self._waiting.update(dict.fromkeys(entities))
         if len(self._waiting) >= _ROWS:
             self.finish()
 
     def finish(self) -> None:
         """Pack what waits."""
-        keys = list(self._waiting)
+        entities = list(self._waiting)
         self._waiting = {}
-        for start in range(0, len(keys), _ROWS):
-            self._pack(keys[start : start + _ROWS])
+        for start in range(0, len(entities), _ROWS):
+            self._pack(entities[start : start + _ROWS])
 
-    def _pack(self, keys: list[str]) -> None:
-        answers = run_scripts(self._client, [[pack("HGETALL", key)] for key in keys])
-        rows = [dict(zip(answer[0::2], answer[1::2], strict=True)) for answer in answers]
-        old = [(key, row, tiles) for key, row in zip(keys, rows, strict=True) if (tiles := self._old_tiles(row))]
+    def _pack(self, entities: list[str]) -> None:
+        rows = self._rows.read(entities)
+        old = [(who, row, tiles) for who, row in zip(entities, rows, strict=True) if (tiles := self._old_tiles(row))]
         values = packed.pack(
             self._definition,
             [
@@ -61,13 +80,11 @@ class Packer:
         )
         if not old:
             return
-        opening = framed(b"EVALSHA") + framed(self._client.script_load(PACK).encode())
-        run_scripts(
-            self._client,
+        self._rows.replace(
             [
-                [b"*%d\r\n" % (7 + 2 * len(tiles)), opening, *_arguments(key, row, new, tiles)]
-                for (key, row, tiles), new in zip(old, values, strict=True)
-            ],
+                PackedRow(who, row.get(PACKED_BATCH_FIELD.encode(), b""), _packed_batch(new), new, tiles)
+                for (who, row, tiles), new in zip(old, values, strict=True)
+            ]
         )
 
     def _old_tiles(self, row: Mapping[bytes, bytes]) -> _Tiles:
@@ -95,16 +112,5 @@ def _step(field: bytes) -> int:
     return int(field.partition(b":")[0]) * SECOND
 
 
-def _arguments(key: str, row: Mapping[bytes, bytes], new: bytes, tiles: _Tiles) -> Iterator[bytes]:
-    """The rest of the call of the script that packs one row.
-
-    Its new batch carries a checksum of the packed field, so that two of the same batch are told apart.
-    """
-    yield framed(b"1")
-    yield framed(key.encode())
-    yield framed(row.get(PACKED_BATCH_FIELD.encode(), b""))
-    yield framed(b"%d:%08x" % (packed.batch_of(new), zlib.crc32(new)))
-    yield framed(new)
-    for name, value in tiles.items():
-        yield framed(name)
-        yield framed(value)
+def _packed_batch(value: bytes) -> bytes:
+    return b"%d:%08x" % (packed.batch_of(value), zlib.crc32(value))

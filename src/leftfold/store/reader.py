@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from asyncio import AbstractEventLoop, get_running_loop
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -26,11 +26,12 @@ from leftfold.fold.expressions import from_micros
 from leftfold.fold.latest import Latest
 from leftfold.fold.values import entity_text
 from leftfold.fold.vector import VectorDefinition
-from leftfold.store.client import AsyncClient, Client, pack
-from leftfold.store.layout import ROW_FIELD, LedgerRow, Names, definition_in, ledger_in, vector_name
+from leftfold.store.engine import AsyncClient, BuildPlace, Question, Questions, ViewPlace
+from leftfold.store.layout import ROW_FIELD, LedgerRow, definition_in, ledger_in
+from leftfold.store.opening import open_async_client, open_client
 from leftfold.store.tile_read import Held, TileRead, WindowedPart, newest_batch, not_kept, off_step
 
-Exchange = Generator[list[bytes], list[Any], Any]  # yields packed commands, receives their replies
+Exchange = Generator[list[Question], list[Any], Any]  # yields questions, receives their answers
 _ROW = ROW_FIELD.encode()
 _DAY = 86_400 * SECOND
 _NEWEST_ROWS = "it keeps the newest row of each key, and no earlier one"
@@ -76,32 +77,35 @@ class Inside:
 
 @dataclass(frozen=True)
 class _Published:
-    """A vector that was found by its name, and the command that shows whether it is still the same."""
+    """A vector that was found by its name, and the question that shows whether it is still the same."""
 
     definition: VectorDefinition
     document: bytes
-    again: bytes
+    again: Question
 
 
 @dataclass
 class _Followed:
     """The build of a view that this reader believes to be active."""
 
-    build: str
+    at: BuildPlace
     definition: Definition | Latest
-    names: Names
-    row_prefix: str
+    ask: Questions
+    row: Callable[[str], Question]  # prepares the question for the row of an entity
     _prepared: dict[int, TileRead] = field(default_factory=dict)
 
+    @property
+    def build(self) -> str:
+        return self.at.build
+
     @cached_property
-    def heading(self) -> list[bytes]:
-        """The commands that tell whether the build is still followed, and what it has applied."""
+    def heading(self) -> list[Question]:
+        """The questions whether the build is still followed, and what it has applied."""
         return self.heading_with(())
 
-    def heading_with(self, fields: Sequence[str]) -> list[bytes]:
+    def heading_with(self, fields: Sequence[str]) -> list[Question]:
         """The same with more fields of the mark."""
-        mark = pack("HMGET", self.names.mark(self.build), "batch", "newest", *fields)
-        return [pack("GET", self.names.active), mark]
+        return [self.ask.followed(self.at.of), self.ask.mark(self.at, ("batch", "newest", *fields))]
 
     def reads(self, topic: str) -> bool:
         return any(origin.topic == topic for origin in self.definition.origins)
@@ -126,7 +130,7 @@ class Reader:
     def __init__(self, url: str, namespace: str) -> None:
         self._url = url
         self._namespace = namespace
-        self._client = Client(url)
+        self._ask, self._client = open_client(url)
         self._async_clients: WeakKeyDictionary[AbstractEventLoop, AsyncClient] = WeakKeyDictionary()
         self._followed: dict[str, _Followed] = {}
         self._vectors: dict[str, _Published] = {}
@@ -153,12 +157,12 @@ class Reader:
 
     def ledger(self, view: str) -> tuple[str, int, list[LedgerRow]] | None:
         """Return a view's active build, its last applied batch and its ledger; None if the view was never built."""
-        names = Names(self._namespace, view)
-        (active,) = self._client.execute([pack("GET", names.active)])
+        place = ViewPlace(self._namespace, view)
+        (active,) = self._client.execute([self._ask.followed(place)])
         if active is None:
             return None
-        (mark,) = self._client.execute([pack("HGETALL", names.mark(active.decode()))])
-        return active.decode(), *ledger_in(_hash(mark))
+        (mark,) = self._client.execute([self._ask.whole_mark(place.build(active.decode()))])
+        return active.decode(), *ledger_in(_map(mark))
 
     def inside(self, view: str, given: Mapping[str, Any], at: int | None) -> Inside:
         """Return one row with everything that its values are made of, and what was applied when it was read."""
@@ -168,11 +172,11 @@ class Reader:
         if moment < now:
             _check_past([followed], moment, now)
         entity = entity_text(key_values(view, followed.definition.keys, given))
-        mark = pack("HGETALL", followed.names.mark(followed.build))
+        mark = self._ask.whole_mark(followed.at)
         # The mark is written after a batch's rows. If it is the same before and after reading the row, it says what the
         # row holds.
-        answers = self._client.execute([mark, pack("HGETALL", followed.row_prefix + entity), mark])
-        before, row, after = (_hash(pairs) for pairs in answers)
+        answers = self._client.execute([mark, followed.row(entity), mark])
+        before, row, after = (_map(pairs) for pairs in answers)
         newest = int(after.get(b"newest", b"0"))
         if newest >= moment and at is None:
             moment = newest + 1
@@ -184,13 +188,13 @@ class Reader:
         return Inside(followed.build, followed.definition, entity, batch, ledger, moment, exact, row, still)
 
     def _run(self, exchange: Exchange) -> Any:
-        replies: list[Any] | None = None
+        answers: list[Any] | None = None
         while True:
             try:
-                commands = next(exchange) if replies is None else exchange.send(replies)
+                questions = next(exchange) if answers is None else exchange.send(answers)
             except StopIteration as done:
                 return done.value
-            replies = self._client.execute(commands)
+            answers = self._client.execute(questions)
 
     # In an event loop -------------------------------------------------------------------------------------------
 
@@ -198,16 +202,16 @@ class Reader:
         self, target: str | VectorDefinition, asked: Sequence[Mapping[str, Any]], at: int | None
     ) -> list[Read]:
         loop = get_running_loop()  # a connection belongs to the loop in which it was made
-        client = self._async_clients.get(loop) or self._async_clients.setdefault(loop, AsyncClient(self._url))
+        client = self._async_clients.get(loop) or self._async_clients.setdefault(loop, open_async_client(self._url))
         exchange = self._rows(target, asked, at)
-        replies: list[Any] | None = None
+        answers: list[Any] | None = None
         while True:
             try:
-                commands = next(exchange) if replies is None else exchange.send(replies)
+                questions = next(exchange) if answers is None else exchange.send(answers)
             except StopIteration as done:
                 rows: list[Read] = done.value
                 return rows
-            replies = await client.execute(commands)
+            answers = await client.execute(questions)
 
     # The exchange -----------------------------------------------------------------------------------------------
 
@@ -232,7 +236,7 @@ class Reader:
         while True:
             again = named.again if named else None
             fetch = _Fetch(vector, followed, asked, moment, exact=exact, again=again, wanted=wanted)
-            fetch.replies = yield fetch.commands
+            fetch.answers = yield fetch.questions
             if named is not None and fetch.published != named.document:  # the vector was published again
                 self._vectors.pop(named.definition.name, None)  # another read may have noticed it, too
                 return (yield from self._rows(target, asked, at, wanted))
@@ -249,7 +253,7 @@ class Reader:
 
     def _find(self, name: str) -> Exchange:
         """Look up a name that is not known yet. Returns the vector; None if it is not a vector, but maybe a view."""
-        again = pack("GET", vector_name(self._namespace, name))
+        again = self._ask.vector(self._namespace, name)
         (document,) = yield [again]
         if document is None:
             return None
@@ -268,9 +272,9 @@ class Reader:
         return kinds | ({} if vector is None else {i.name: i.kind for i in vector.inputs})
 
     def _follow(self, view: str) -> Exchange:
-        names = Names(self._namespace, view)
-        (active,) = yield [pack("GET", names.active)]
-        (document,) = (yield [pack("GET", names.manifest(active.decode()))]) if active else (None,)
+        place = ViewPlace(self._namespace, view)
+        (active,) = yield [self._ask.followed(place)]
+        (document,) = (yield [self._ask.manifest(place.build(active.decode()))]) if active else (None,)
         if not document:
             raise StoreError(
                 "view-not-built",
@@ -278,9 +282,9 @@ class Reader:
                 why="no run has written it yet, or its name is misspelt",
                 fix="leftfold check lists the views that are declared; leftfold run builds them",
             )
-        build = active.decode()
+        at = place.build(active.decode())
         definition = definition_in(json.loads(document))
-        self._followed[view] = _Followed(build, definition, names, names.row_prefix(build))
+        self._followed[view] = _Followed(at, definition, self._ask, self._ask.row(at))
         return self._followed[view]
 
 
@@ -305,7 +309,7 @@ class _Wanted:
 class _Fetch:
     """One round trip: what to ask of the store, and what the answers mean."""
 
-    replies: list[Any]
+    answers: list[Any]
 
     def __init__(
         self,
@@ -315,39 +319,38 @@ class _Fetch:
         moment: int,
         *,
         exact: bool,
-        again: bytes | None,
+        again: Question | None,
         wanted: _Wanted | None,
     ) -> None:
         self._wanted = wanted
         self._vector, self._followed, self._asked, self._moment = vector, followed, asked, moment
         self._plans = {view: f.prepared(moment, exact=exact) for view, f in followed.items()}
         self._keys = [_split(vector, followed, request) for request in asked]
-        self.commands = [
-            command
+        self.questions = [
+            question
             for f in followed.values()
-            for command in (f.heading if wanted is None else f.heading_with(wanted.fields))
+            for question in (f.heading if wanted is None else f.heading_with(wanted.fields))
         ]
-        self._headings = len(self.commands)
+        self._headings = len(self.questions)
         if again is not None:
-            self.commands.append(again)
+            self.questions.append(again)
         self._places: dict[tuple[str, str], int] = {}
         for entities in self._keys:
             for place in entities.items():
                 if place not in self._places:
                     view, entity = place
-                    self._places[place] = len(self.commands)
-                    # All fields: the server looks through a small row once, not once for each field that is asked for.
-                    self.commands.append(pack("HGETALL", followed[view].row_prefix + entity))
+                    self._places[place] = len(self.questions)
+                    self.questions.append(followed[view].row(entity))
 
     @property
     def published(self) -> bytes | None:
-        document: bytes | None = self.replies[self._headings]
+        document: bytes | None = self.answers[self._headings]
         return document
 
     @property
     def stale(self) -> list[str]:
         """The views that now have another active build."""
-        active = self.replies[0 : self._headings : 2]
+        active = self.answers[0 : self._headings : 2]
         return [
             view
             for (view, follow), build in zip(self._followed.items(), active, strict=True)
@@ -357,10 +360,10 @@ class _Fetch:
     @property
     def newest(self) -> int:
         """The newest event time that any of the views has applied."""
-        return max(int(mark[1] or 0) for mark in self.replies[1 : self._headings : 2])
+        return max(int(mark[1] or 0) for mark in self.answers[1 : self._headings : 2])
 
     def rows(self) -> list[Read]:
-        marks = self.replies[1 : self._headings : 2]
+        marks = self.answers[1 : self._headings : 2]
         batches = {view: int(mark[0] or -1) for view, mark in zip(self._followed, marks, strict=True)}
         if (wanted := self._wanted) is not None:
             offsets = {
@@ -370,7 +373,7 @@ class _Fetch:
             }
             wanted.applied = AppliedOffsets(batches, offsets)
         held = {
-            (view, entity): _values(self._followed[view], self._plans[view], _hash(self.replies[i]), self._moment)
+            (view, entity): _values(self._followed[view], self._plans[view], _map(self.answers[i]), self._moment)
             for (view, entity), i in self._places.items()
         }
         read_at = from_micros(self._moment)
@@ -426,8 +429,8 @@ def _split(
     return entities
 
 
-def _hash(pairs: Sequence[bytes]) -> dict[bytes, bytes]:
-    """Return a hash from the answer to HGETALL: name, value, name, value, …"""
+def _map(pairs: Sequence[bytes]) -> dict[bytes, bytes]:
+    """Return a map from its names and values: name, value, name, value, …"""
     return dict(zip(pairs[0::2], pairs[1::2], strict=True))
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from leftfold import clock
 from leftfold.errors import StoreError
-from leftfold.store.client import connect, reaching
-from leftfold.store.layout import HISTORY, WRITTEN, LedgerRow, Names, ledger_in
-from leftfold.store.scripts import PROMOTE, ROLL_BACK
+from leftfold.store.engine import BuildPlace, ViewPlace
+from leftfold.store.layout import HISTORY, WRITTEN, LedgerRow, ledger_in
+from leftfold.store.opening import open_store
 
 
 @dataclass(frozen=True)
@@ -39,51 +39,35 @@ class Standings:
     """The standings of all views of one namespace."""
 
     def __init__(self, url: str, namespace: str) -> None:
-        self._client = connect(url)
+        self._store = open_store(url)
         self._namespace = namespace
 
     def of(self, view: str) -> Standing:
-        names = self._names(view)
-        with reaching(self._client):
-            pipeline = self._client.pipeline(transaction=True)  # a transaction: all values are from one moment
-            pipeline.get(names.active)
-            pipeline.get(names.staged)
-            pipeline.hgetall(names.previous)
-            active, staged, fields = pipeline.execute()
-        previous = Previous(fields[b"build"].decode(), int(fields[b"until"])) if fields else None
-        return Standing(view, active and active.decode(), staged and staged.decode(), previous)
+        found = self._store.builds(ViewPlace(self._namespace, view))
+        return Standing(view, found.active, found.staged, found.previous and Previous(*found.previous))
 
     def position(self, view: str, build: str) -> tuple[int, list[LedgerRow]]:
         """Return a build's last batch in the store, -1 if none, and its ledger."""
-        with reaching(self._client):
-            return ledger_in(self._client.hgetall(self._names(view).mark(build)))
+        return ledger_in(self._store.mark(BuildPlace(self._namespace, view, build)))
 
     def waiting_for(self, view: str, build: str) -> str | None:
         """Return why a build cannot be read yet, whatever its position; None if it can be read."""
-        names = self._names(view)
-        with reaching(self._client):
-            pipeline = self._client.pipeline(transaction=True)
-            pipeline.exists(names.manifest(build))
-            pipeline.hget(names.mark(build), HISTORY)
-            announced, history = pipeline.execute()
-        if not announced:
+        at = BuildPlace(self._namespace, view, build)
+        if self._store.manifest(at) is None:
             return "its history is still being read"
-        return "its stream is still at what history has of open tiles" if history == WRITTEN.encode() else None
+        waits = self._store.mark(at).get(HISTORY.encode()) == WRITTEN.encode()
+        return "its stream is still at what history has of open tiles" if waits else None
 
     def manifest(self, view: str, build: str) -> bytes | None:
-        with reaching(self._client):
-            found: bytes | None = self._client.get(self._names(view).manifest(build))
-        return found
+        return self._store.manifest(BuildPlace(self._namespace, view, build))
 
     def promote(self, standing: Standing, *, keep: int) -> Standing:
         """Move readers to the staged build, and keep the build that they leave for `keep` µs.
 
         Raises if the followed or the staged build is no longer the one in `standing`.
         """
-        names, until = self._names(standing.view), clock.now_us() + keep
-        keys = (names.active, names.staged, names.previous, names.held, names.left)
-        with reaching(self._client):
-            moved = self._client.eval(PROMOTE, len(keys), *keys, standing.staged or "", standing.followed or "", until)
+        at, until = ViewPlace(self._namespace, standing.view), clock.now_us() + keep
+        moved = self._store.promote(at, standing.staged or "", standing.followed or "", until)
         if not moved:
             raise _moved(standing.view)
         left = Previous(standing.followed, until) if standing.followed else None
@@ -94,17 +78,12 @@ class Standings:
 
         Raises if the followed or the previous build is no longer the one in `standing`.
         """
-        names = self._names(standing.view)
-        keys = (names.active, names.staged, names.previous, names.held, names.left)
         assert standing.previous is not None
-        with reaching(self._client):
-            moved = self._client.eval(ROLL_BACK, len(keys), *keys, standing.previous.build, standing.followed or "")
+        at = ViewPlace(self._namespace, standing.view)
+        moved = self._store.roll_back(at, standing.previous.build, standing.followed or "")
         if not moved:
             raise _moved(standing.view)
         return Standing(standing.view, standing.previous.build, standing.followed, None)
-
-    def _names(self, view: str) -> Names:
-        return Names(self._namespace, view)
 
 
 def _moved(view: str) -> StoreError:

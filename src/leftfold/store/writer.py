@@ -3,45 +3,17 @@
 from __future__ import annotations
 
 import json
-import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain, islice
+from collections.abc import Iterable
 
 from leftfold import clock
 from leftfold.errors import StoreError
 from leftfold.fold.definition import Definition
 from leftfold.fold.durations import SECOND
 from leftfold.fold.vector import VectorDefinition
-from leftfold.store.client import connect, framed, reaching, run_scripts
-from leftfold.store.layout import (
-    REDRIVEN,
-    WRITTEN,
-    Build,
-    LedgerRow,
-    Names,
-    ledger_in,
-    manifest,
-    reached,
-    vector_name,
-)
-from leftfold.store.packer import FIELDS_AT_MOST, Packer
-from leftfold.store.scripts import (
-    ACTIVATE,
-    ANNOUNCE,
-    BEGIN_BATCH,
-    MOVE_MARK,
-    MOVE_REDRIVEN,
-    STAGE,
-    TELL_HISTORY,
-    WRITE_ROWS,
-)
+from leftfold.store.engine import BuildPlace, Calls, EndOfScan, FramedRow, Move, MoveMark, MoveRedriven, StorePosition
+from leftfold.store.layout import WRITTEN, Build, LedgerRow, ledger_in, manifest, reached
+from leftfold.store.opening import open_store
 
-# Tiles per script call: many enough that the round trip hardly counts, few enough (about a millisecond) that readers,
-# who wait while a script runs, do not notice.
-TILES_PER_CALL = 500
-CALLS_PER_ROUND_TRIP = 16
-_ANY_NUMBER = 1 << 31  # of fields of a row that is never packed
 # How long a build is kept after readers were moved away from it, unless a user says otherwise: a day to notice a
 # problem.
 KEPT = 86_400 * SECOND
@@ -61,135 +33,54 @@ def newer_checkpoint(view: str) -> str:
     )
 
 
-@dataclass(frozen=True)
-class Calls:
-    """The number of calls that one writer has sent.
-
-    If the store has counted fewer calls of this writer, it has lost rows of it.
-    """
-
-    writer: str
-    count: int
-
-
-@dataclass(frozen=True)
-class FramedRow:
-    """A row with its tiles in the form in which they are sent: field, value, field, value, …"""
-
-    key: str
-    tiles: int
-    frames: bytes | memoryview
-
-
-def framed_row(key: str, fields: Sequence[str], values: Sequence[str]) -> FramedRow:
-    texts = chain.from_iterable(zip(fields, values, strict=True))
-    return FramedRow(key, len(fields), b"".join(framed(text.encode()) for text in texts))
-
-
 def write_rows(
     url: str,
+    at: BuildPlace,
     rows: Iterable[FramedRow],
     ttl_s: int,
     *,
-    calls: str,
     packs: Definition | None = None,
     repairs: bool = False,
 ) -> tuple[int, Calls]:
-    """Write rows. Those of the definition `packs` that have many tiles as fields of their own are packed.
+    """Write rows of a build. Those of the definition `packs` that have many tiles as fields of their own are packed.
 
     Runs on executors.
 
-    Returns how many tiles took effect, and the calls that the store has counted under the key `calls`. The store's
-    answer does not prove that the rows are still there when the batch is over. So the step that moves the mark compares
-    the count. A repair `repairs`: its rows have all tiles that a read reaches, and may be of a batch that is older than
-    packed ones.
+    Returns how many tiles took effect, and the calls that the store has counted. The store's answer does not prove that
+    the rows are still there when the batch is over. So the step that moves the mark compares the count. A repair
+    `repairs`: its rows have all tiles that a read reaches, and may be of a batch that is older than packed ones.
     """
-    writer = uuid.uuid4().hex
-    with connect(url) as client:
-        opening = framed(b"EVALSHA") + framed(client.script_load(WRITE_ROWS).encode())
-        counted, named = framed(calls.encode()), framed(writer.encode())
-        numbers = (ttl_s, _ANY_NUMBER if packs is None else FIELDS_AT_MOST)
-        options = b"".join(framed(b"%d" % number) for number in numbers) + framed(b"repair" if repairs else b"batch")
-        written = count = 0
-        packer = None if packs is None else Packer(packs, client)
-        waiting = _calls_of(rows)
-        while round_trip := list(islice(waiting, CALLS_PER_ROUND_TRIP)):
-            commands: list[list[bytes | memoryview]] = []
-            for some in round_trip:
-                count += 1
-                tiles = sum(row.tiles for row in some)
-                pieces: list[bytes | memoryview] = [
-                    b"*%d\r\n" % (9 + 2 * len(some) + 2 * tiles),
-                    opening,
-                    framed(b"%d" % (1 + len(some))),
-                    counted,
-                    *(framed(row.key.encode()) for row in some),
-                    named,
-                    framed(b"%d" % count),
-                    options,
-                ]
-                for row in some:
-                    pieces += (framed(b"%d" % row.tiles), row.frames)
-                commands.append(pieces)
-            for some, (tiles, *full) in zip(round_trip, run_scripts(client, commands), strict=True):
-                written += tiles
-                if packer is not None:
-                    packer.add(some[number].key for number in full)
-        if packer is not None:
-            packer.finish()
-        return written, Calls(writer, count)
-
-
-def _calls_of(rows: Iterable[FramedRow]) -> Iterator[list[FramedRow]]:
-    """Yield the rows of each call."""
-    some: list[FramedRow] = []
-    tiles = 0
-    for row in rows:
-        some.append(row)
-        tiles += row.tiles
-        if tiles >= TILES_PER_CALL:
-            yield some
-            some, tiles = [], 0
-    if some:
-        yield some
+    with open_store(url) as store:
+        return store.rows(at, rows, ttl_s, packs=packs, repairs=repairs)
 
 
 def publish_vectors(url: str, namespace: str, vectors: Iterable[VectorDefinition]) -> None:
     """Publish the definitions of vectors, so that a reader needs no declarations."""
-    with connect(url) as client, reaching(client):
-        for vector in vectors:
-            client.set(vector_name(namespace, vector.name), json.dumps(vector.as_json()))
+    with open_store(url) as store:
+        store.publish(namespace, {vector.name: json.dumps(vector.as_json()) for vector in vectors})
 
 
 class BuildWriter:
     """The driver's access to one build: its manifest, its mark, and which build readers follow."""
 
     def __init__(self, url: str, namespace: str, build: Build) -> None:
-        self._client = connect(url)
-        self._names = Names(namespace, build.definition.view)
-        self._mark = self._names.mark(build.id)
+        self._store = open_store(url)
         self._build = build
-        self.row_prefix = self._names.row_prefix(build.id)
-        self.calls = self._names.calls(build.id)
+        self.at = BuildPlace(namespace, build.definition.view, build.id)
 
     def announce(self) -> None:
         """Publish the manifest.
 
         A view's first build is followed at once, unless it is held for `promote`. A later build waits for `activate`.
         """
-        names, build = self._names, self._build.id
-        keys = (names.manifest(build), names.active, names.held, names.builds)
-        with reaching(self._client):
-            self._client.eval(ANNOUNCE, len(keys), *keys, build, manifest(self._build))
+        self._store.announce(self.at, manifest(self._build))
 
     def activate(self) -> bool:
         """Make readers follow this build, unless it is held for `promote`. Returns whether they follow it.
 
         A build is held if it was staged, or if readers were moved away from it.
         """
-        keys = (self._names.active, self._names.held, self._names.previous, self._names.left)
-        with reaching(self._client):
-            return bool(self._client.eval(ACTIVATE, len(keys), *keys, self._build.id, clock.now_us() + KEPT))
+        return self._store.activate(self.at, clock.now_us() + KEPT)
 
     def stage(self, *, anew: bool = False) -> None:
         """Make this build wait for `promote`. Another build that waited is no longer staged.
@@ -197,71 +88,59 @@ class BuildWriter:
         A build that was staged or held before keeps its present state, unless it is staged `anew`. A build that readers
         follow is never staged.
         """
-        names = self._names
-        keys = (names.staged, names.held, names.builds, names.active)
-        with reaching(self._client):
-            self._client.eval(STAGE, len(keys), *keys, self._build.id, int(anew))
+        self._store.stage(self.at, anew=anew)
 
     def hold(self) -> None:
         """Mark this build as one that readers were moved away from.
 
         It does not take readers over again by itself.
         """
-        with reaching(self._client):
-            self._client.sadd(self._names.held, self._build.id)
+        self._store.hold(self.at)
 
     def tell_history(self, calls: Iterable[Calls]) -> None:
         """Record that all rows that the scan of history makes are written."""
-        self._moved(0, TELL_HISTORY, WRITTEN, *_counted(calls))
+        self._move(0, EndOfScan(WRITTEN), calls)
 
     def beat(self) -> None:
         """Record that a process runs this build. For the next two minutes nobody removes it."""
-        with reaching(self._client):
-            self._client.set(self._names.running(self._build.id), 1, ex=RUNNING_S)
+        self._store.beat(self.at, RUNNING_S)
 
     def rest(self) -> None:
         """Record that no process runs this build any more."""
-        with reaching(self._client):
-            self._client.delete(self._names.running(self._build.id))
+        self._store.rest(self.at)
 
     def followed(self) -> str | None:
         """Return the build that readers follow; None if there is none."""
-        with reaching(self._client):
-            active = self._client.get(self._names.active)
-        return None if active is None else str(active.decode())
+        return self._store.builds(self.at.of).active
 
     def ledger(self) -> tuple[int, list[LedgerRow]]:
         """Return this build's last applied batch, and the ledger of every partition and outcome so far."""
-        with reaching(self._client):
-            return ledger_in(self._client.hgetall(self._mark))
+        return ledger_in(self._store.mark(self.at))
 
     def applied(self) -> int:
         """Return the last batch that the store holds, -1 if none."""
-        return self._position()[0]
+        return self._position().batch
 
     def redriven(self) -> int:
         """Return up to which offset re-driven records have taken effect in this build."""
-        return self._position()[1]
+        return self._position().redriven
 
     def lacks(self, batch: int, redriven: int) -> bool:
         """Return whether the store has lost some of what it held: it is behind the batch or the re-driven offset."""
         position = self._position()
-        return position[0] < batch or position[1] < redriven
+        return position.batch < batch or position.redriven < redriven
 
-    def _position(self) -> tuple[int, int]:
-        with reaching(self._client):
-            batch, redriven = self._client.hmget(self._mark, "batch", REDRIVEN)
-        return int(batch or -1), int(redriven or 0)
+    def _position(self) -> StorePosition:
+        return self._store.position(self.at)
 
     def check(self, batch: int, *, redriven: int = 0) -> None:
         """Check the store before a batch is written.
 
         It must hold exactly the batches before it, or this batch too, and all that was re-driven.
         """
-        with reaching(self._client):
-            applied, there = self._client.eval(BEGIN_BATCH, 2, self._mark, self.calls, batch)
-        self._compare(batch, int(applied))
-        if int(there) < redriven:
+        there = self._store.claim(self.at, batch)
+        self._compare(batch, there.batch)
+        if there.redriven < redriven:
             raise self._went_back(batch, "redriven")
 
     def check_not_beyond(self, batch: int) -> None:
@@ -278,8 +157,7 @@ class BuildWriter:
 
         The calls that an earlier attempt made are of no use.
         """
-        with reaching(self._client):
-            self._client.delete(self.calls)
+        self._store.claim(self.at, None)
 
     def mark(
         self,
@@ -295,44 +173,44 @@ class BuildWriter:
         Raises if the store has lost any of these rows since, what was re-driven before, or the history that `history`
         names.
         """
-        self._move_mark("next", batch, ledger, calls, redriven, history)
+        self._move_mark(batch, ledger, calls, redriven, history, repaired=False)
 
     def restore(
         self, batch: int, ledger: Iterable[LedgerRow], calls: Iterable[Calls], *, redriven: int, history: str | None
     ) -> None:
         """Set a mark that was behind to `batch`, after all rows up to that batch were recomputed."""
-        self._move_mark("repaired", batch, ledger, calls, redriven, history)
+        self._move_mark(batch, ledger, calls, redriven, history, repaired=True)
 
     def move_redriven(self, batch: int, calls: Iterable[Calls], *, since: int, until: int) -> None:
         """Record that records re-driven from `since` to `until` have taken effect, at this batch.
 
         Called after the rows that these records changed were written.
         """
-        self._moved(batch, MOVE_REDRIVEN, batch, since, until, *_counted(calls))
+        self._move(batch, MoveRedriven(batch, since, until), calls)
 
     def _move_mark(
         self,
-        how: str,
         batch: int,
         ledger: Iterable[LedgerRow],
         calls: Iterable[Calls],
         redriven: int,
         history: str | None,
+        *,
+        repaired: bool,
     ) -> None:
         rows = list(ledger)
         newest = reached(rows, self._build.definition.origins, clock.now_us())
-        entries = [text for row in rows for text in (row.name, row.entry)]
-        self._moved(batch, MOVE_MARK, batch, how, redriven, history or "", newest, *_counted(calls), *entries)
+        entries = {row.name: row.entry for row in rows}
+        self._move(batch, MoveMark(batch, repaired, redriven, history, newest, entries), calls)
 
-    def _moved(self, batch: int, script: str, *arguments: str | int) -> None:
-        keys = (self._mark, self.calls, self._names.manifest(self._build.id))
-        with reaching(self._client):
-            applied, missing = self._client.eval(script, len(keys), *keys, *arguments)
-        if missing == b"history":
+    def _move(self, batch: int, to: Move, calls: Iterable[Calls]) -> None:
+        # A writer without rows has made no calls, so the store does not know it.
+        moved = self._store.move(self.at, to, [one for one in calls if one.count])
+        if moved.missing == "history":
             raise self._history_lost()
-        if missing:
-            raise self._went_back(batch, missing.decode())
-        self._compare(batch, int(applied))
+        if moved.missing:
+            raise self._went_back(batch, moved.missing)
+        self._compare(batch, moved.batch)
 
     def _went_back(self, batch: int, missing: str) -> StoreError:
         view = self._build.definition.view
@@ -351,7 +229,7 @@ class BuildWriter:
             fix=f"leftfold rebuild {view} reads history once more"
             if scanned
             else "leftfold run writes it again by itself; a Redis that forgets often needs appendonly yes, and "
-            "min-replicas-to-write if it has replicas",
+            "min-replicas-to-write if it has replicas, and a Postgres needs synchronous_standby_names",
             retriable=True,
         )
 
@@ -382,12 +260,3 @@ class BuildWriter:
             fix="leftfold run repairs it at its next start" if behind else newer_checkpoint(view),
             retriable=behind,
         )
-
-
-def _counted(calls: Iterable[Calls]) -> list[str | int]:
-    """Return the arguments of a script: the number of writers, and each writer with its calls.
-
-    A writer without rows has made no calls and is left out.
-    """
-    counted = [one for one in calls if one.count]
-    return [len(counted), *(argument for one in counted for argument in (one.writer, one.count))]

@@ -20,8 +20,8 @@ from leftfold.run.receipts import Receipt
 from leftfold.run.running import RunAgainError
 from leftfold.run.watermark import SLACK, Watermark
 from leftfold.spark.sinks.online import DRIVER_ROWS, Output, TooWideError, Written
+from leftfold.store.engine import Calls
 from leftfold.store.layout import LedgerRow
-from leftfold.store.writer import Calls
 
 TOPIC, DECLARED = "shop.clicks", "clicks"
 PER_BATCH = 10

@@ -34,7 +34,8 @@ from leftfold.sizing.log_size import explain_partitions, log_advice, log_lines, 
 from leftfold.sizing.pace import Shape, batch, full, steady
 from leftfold.sizing.view_size import expected_tiles, size_view
 from leftfold.sizing.wrong_tool import Needs, wrong_tools
-from leftfold.store.layout import Build, Names
+from leftfold.store.layout import Build
+from leftfold.store.redis.names import Names
 from leftfold.units import amount
 from tests.clusters import seen_topic
 

@@ -13,8 +13,9 @@ from leftfold.declare.rows import Read
 from leftfold.fold.definition import Definition
 from leftfold.fold.latest import Latest
 from leftfold.fold.vector import VectorDefinition
-from leftfold.store.layout import Build, Names, manifest, vector_name
+from leftfold.store.layout import Build, manifest
 from leftfold.store.reader import Reader
+from leftfold.store.redis.names import Names, vector_name
 
 Rows = Mapping[str, Mapping[str, bytes]]  # entity -> field -> value
 
@@ -47,7 +48,7 @@ class HeldStore:
 
     def reader(self) -> ReaderThen:
         reader = ReaderThen("redis://nowhere.invalid", "")  # it connects at the first command, and gets none
-        reader._client = self  # type: ignore[assignment] # all of a client that a reader uses
+        reader._client = self
         return reader
 
     def execute(self, commands: Sequence[bytes]) -> list[Any]:

@@ -13,15 +13,14 @@ from leftfold.fold.definition import LAYOUT, Definition, Origin, Windowed
 from leftfold.store.layout import (
     Build,
     LedgerRow,
-    Names,
     definition_in,
     field,
     ledger_in,
     manifest,
     reached,
     row_ttl_s,
-    vector_name,
 )
+from leftfold.store.redis.names import Names, vector_name
 from tests.unit.fold.test_definition import FINGERPRINT, ONE
 from tests.unit.fold.test_latest import ITEM
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
@@ -11,8 +9,9 @@ import pytest
 import redis
 
 from leftfold.errors import StoreError
-from leftfold.store import memory
-from leftfold.store.memory import MemoryInUse, memory_in_use
+from leftfold.store.engine import MemoryInUse
+from leftfold.store.memory import memory_in_use
+from leftfold.store.redis import store
 
 TOLD = {"used_memory": 1_048_576, "maxmemory": 0, "maxmemory_policy": "noeviction", "used_memory_human": "1M"}
 
@@ -22,13 +21,9 @@ def told(monkeypatch: pytest.MonkeyPatch, answer: Any) -> MemoryInUse | None:
     client.info.side_effect = [answer]
     client.connection_pool.connection_kwargs = {"host": "store", "port": 6379}
 
-    @contextmanager
-    def connect(_url: str) -> Iterator[Any]:
-        yield client
-
-    monkeypatch.setattr(memory, "connect", connect)
+    monkeypatch.setattr(store, "connect", lambda _url: client)
     found = memory_in_use("redis://store:6379")
-    assert client.mock_calls == [mock.call.info("memory")]  # reads, and only that
+    assert client.mock_calls == [mock.call.info("memory"), mock.call.close()]  # reads, and only that
     return found
 
 

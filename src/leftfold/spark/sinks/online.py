@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 
 from leftfold.fold.definition import Definition
-from leftfold.store.client import framed_sql
+from leftfold.store.engine import BuildPlace, Calls, FramedRow
+from leftfold.store.frames import framed_row, framed_sql
 from leftfold.store.layout import DIGESTS, LedgerRow
-from leftfold.store.writer import Calls, FramedRow, framed_row, write_rows
+from leftfold.store.writer import write_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,13 +50,12 @@ class Target:
     """The place in the store where rows are written."""
 
     url: str
-    row_prefix: str
+    at: BuildPlace
     ttl_s: int  # 0 keeps rows forever
-    calls: str  # the key under which writers are counted
     packs: Definition | None  # the definition, if rows have tiles
 
     def write(self, rows: Iterable[FramedRow], *, repairs: bool) -> tuple[int, Calls]:
-        return write_rows(self.url, rows, self.ttl_s, calls=self.calls, packs=self.packs, repairs=repairs)
+        return write_rows(self.url, self.at, rows, self.ttl_s, packs=self.packs, repairs=repairs)
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def _write(tiles: Iterable[PackedRow], target: Target, *, repairs: bool) -> tupl
             if entity is None:
                 ledger.extend(zip(names, values, strict=True))
             else:
-                yield framed_row(target.row_prefix + entity, names, values)
+                yield framed_row(entity, names, values)
 
     written, calls = target.write(rows(), repairs=repairs)
     return written, calls, ledger
@@ -159,7 +159,7 @@ def _on_executor(batches: Iterable[pa.RecordBatch], *, target: Target, repairs: 
             ledger.extend(zip(names[:of_ledger].to_pylist(), values[:of_ledger].to_pylist(), strict=True))
             yield entities[of_ledger:], frames[of_ledger:]
 
-    written, calls = target.write(framed_rows(tiles(), target.row_prefix), repairs=repairs)
+    written, calls = target.write(framed_rows(tiles()), repairs=repairs)
     entries = [(None, None), *ledger]
     whole = (digest + (1 << 63)) % DIGESTS - (1 << 63)  # as a signed number, as Spark's columns hold it
     yield pa.RecordBatch.from_pydict(
@@ -174,7 +174,7 @@ def _on_executor(batches: Iterable[pa.RecordBatch], *, target: Target, repairs: 
     )
 
 
-def framed_rows(tiles: Iterable[tuple[pa.Array, pa.Array]], prefix: str) -> Iterator[FramedRow]:
+def framed_rows(tiles: Iterable[tuple[pa.Array, pa.Array]]) -> Iterator[FramedRow]:
     """Yield the row of each entity, from arrays of entities and of framed tiles, sorted by entity.
 
     Tiles that are next to each other in an array are next to each other in memory, so they are sent as they are. A row
@@ -192,9 +192,9 @@ def framed_rows(tiles: Iterable[tuple[pa.Array, pa.Array]], prefix: str) -> Iter
         runs = pc.run_end_encode(entities)
         start = 0
         for entity, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-            row = FramedRow(prefix + entity, end - start, texts[offsets[start] : offsets[end]])
-            if open_row is not None and open_row.key == row.key:
-                row = FramedRow(row.key, open_row.tiles + row.tiles, b"".join((open_row.frames, row.frames)))
+            row = FramedRow(entity, end - start, texts[offsets[start] : offsets[end]])
+            if open_row is not None and open_row.entity == row.entity:
+                row = FramedRow(row.entity, open_row.tiles + row.tiles, b"".join((open_row.frames, row.frames)))
             elif open_row is not None:
                 yield open_row
             open_row, start = row, end

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leftfold.spark.sinks.online import framed_rows
-from leftfold.store.client import framed
-from leftfold.store.writer import FramedRow, framed_row
+from leftfold.store.engine import FramedRow
+from leftfold.store.frames import framed, framed_row
 
 TILES = st.lists(st.tuples(st.text(max_size=3), st.text(max_size=5), st.text(max_size=9)), max_size=40)
 
 
 def plain(rows: Any) -> list[FramedRow]:
-    return [FramedRow(row.key, row.tiles, bytes(row.frames)) for row in rows]
+    return [FramedRow(row.entity, row.tiles, bytes(row.frames)) for row in rows]
 
 
 @pytest.mark.parametrize("text", [pa.string(), pa.large_string()])
@@ -33,5 +33,5 @@ def test_rows_are_the_same_however_arrays_are_cut(text: Any, tiles: list[tuple[s
     expected = []
     for entity, group in groupby(tiles, key=itemgetter(0)):
         some = list(group)
-        expected.append(framed_row(f"lf:{entity}", [name for _, name, _ in some], [value for *_, value in some]))
-    assert plain(framed_rows(arrays, "lf:")) == expected
+        expected.append(framed_row(entity, [name for _, name, _ in some], [value for *_, value in some]))
+    assert plain(framed_rows(arrays)) == expected

@@ -1,4 +1,4 @@
-"""The connection to the store, and the errors that a user sees when it does not answer."""
+"""The connection to a Redis, and the errors that a user sees when it does not answer."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import redis
 import redis.asyncio
 
 from leftfold.errors import StoreError, behind, start_or_check
+from leftfold.store.engine import STORE
+from leftfold.store.frames import framed
 
 # A round trip takes milliseconds, and the longest script about one. A server that forks or waits for its disk seldom
 # stands still for more than a second. A server that is stopped must not block a reader, or a writer's task, for ever.
@@ -20,7 +22,6 @@ _OPTIONS: dict[str, Any] = {
     "socket_connect_timeout": _SECONDS,
     "socket_timeout": _SECONDS,
 }
-STORE = "host and port in online.url of the profile, and that this machine may connect to them"
 # How Redis' message begins when it refuses a login, or a command that a user may not run.
 _DENIED = ("NOAUTH", "WRONGPASS", "NOPERM", "invalid username-password pair", "Authentication required")
 
@@ -95,21 +96,10 @@ def pack(*arguments: str) -> bytes:
     return b"*%d\r\n%b" % (len(arguments), b"".join(framed(argument.encode()) for argument in arguments))
 
 
-def framed(argument: bytes) -> bytes:
-    """Return one argument of a command in the form in which it is sent."""
-    return b"$%d\r\n%b\r\n" % (len(argument), argument)
+class RedisClient:
+    """Sends several packed commands in one round trip, from a thread.
 
-
-def framed_sql(column: str) -> str:
-    """Return the same of a text column, as an expression of Spark's SQL."""
-    return f"'$', octet_length({column}), char(13), char(10), {column}, char(13), char(10)"
-
-
-class Client:
-    """Sends several packed commands in one round trip, from a thread. Only for reads, because it may send them again.
-
-    The library's own pipeline packs every argument at every call. For a row of tiles that costs more than the work in
-    Redis.
+    Only for reads, because it may send them again.
     """
 
     def __init__(self, url: str) -> None:
@@ -158,7 +148,7 @@ def run_scripts(client: Any, commands: Sequence[Sequence[bytes | memoryview]]) -
         pool.release(connection)
 
 
-class AsyncClient:
+class AsyncRedisClient:
     """Sends several packed commands in one round trip, from an event loop.
 
     Only for reads, because it may send them again.

@@ -109,12 +109,12 @@ return 1
 """
 
 # Before a batch: reads the store's position, and deletes calls that were counted for an earlier attempt, which are of
-# no use.
-# KEYS: mark, calls. ARGV: N. Returns the batch of the mark, and up to where records were re-driven.
+# no use. Without N, rows are to be written again outside of a batch.
+# KEYS: mark, calls. ARGV: N or ''. Returns the batch of the mark, and up to where records were re-driven.
 BEGIN_BATCH = """
 local found = redis.call('HMGET', KEYS[1], 'batch', 'redriven')
-local batch = tonumber(found[1] or '-1')
-if batch == tonumber(ARGV[1]) or batch == tonumber(ARGV[1]) - 1 then redis.call('DEL', KEYS[2]) end
+local batch, next = tonumber(found[1] or '-1'), tonumber(ARGV[1])
+if not next or batch == next or batch == next - 1 then redis.call('DEL', KEYS[2]) end
 return {batch, tonumber(found[2] or '0')}
 """
 
@@ -271,3 +271,10 @@ redis.call('DEL', KEYS[6], KEYS[7], KEYS[8])
 redis.call('HDEL', KEYS[4], ARGV[1])
 return ''
 """
+
+# A lease is changed only if this holder still has it: another process may have taken over a lease that had expired.
+# KEYS: lease. ARGV: holder, and what the command needs.
+_IF_MINE = "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end "
+LEASE_RENEW = _IF_MINE + "return redis.call('expire', KEYS[1], ARGV[2])"
+LEASE_RELEASE = _IF_MINE + "return redis.call('del', KEYS[1])"
+LEASE_REPLACE = _IF_MINE + "redis.call('set', KEYS[1], ARGV[2], 'EX', ARGV[3]) return 1"

@@ -1,0 +1,1 @@
+"""Redis as an online store. The only room that imports redis."""
