@@ -14,147 +14,169 @@ import java.math.BigInteger;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.*;
-import java.util.function.BiConsumer;
 
-/** Packed tiles as docs/reference/protocol.md specifies them. Their parts follow each other, and are read in order. */
+/**
+ * Packed tiles as docs/reference/protocol.md specifies them. Their parts follow each other and are read in that order.
+ * The last part, the answers of windows, is left unread: it only saves a reader the merging of tiles.
+ */
 final class Packed {
   private record StepHead(long step, long base, int tiles, int code) {}
 
-  private record ColumnHead(int form, int code, int exponent, int codeOfLengths, int count) {
-    boolean hasBitmap() {
-      return (form & 32) != 0;
-    }
-
-    boolean isOfLists() {
-      return (form & 16) != 0;
-    }
-
-    int formOfValue() {
-      return form & 15;
-    }
-  }
-
   private static final ObjectMapper JSON = new ObjectMapper();
-  private static final int SKETCHES = 5;
-  private static final int JSON_TEXT = 6;
+  private static final int[] CODES_OF_LENGTHS = {0, 1, 2, 9};
+  private static final int HALF_BYTES = 9; // the code of numbers of which two are in a byte
+  private static final int OTHER_IMAGE = 512; // from this length on a sketch is an image, not coupons
+
+  /** The tiles by field, as they would be without packing. */
+  final Map<String, View.Tile> tiles = new HashMap<>();
+  /** The tiles are not enough for a moment before this one. */
+  final long wholeSince;
 
   private final ByteBuffer in;
-  private String[] names;
+  private final String[] names;
+  private int tileCount;
 
-  private Packed(byte[] value) {
+  Packed(byte[] value, View view) throws IOException {
     in = ByteBuffer.wrap(value).order(ByteOrder.LITTLE_ENDIAN);
-  }
-
-  /** Reads a value, and gives each tile with its step. */
-  static void read(byte[] value, View view, BiConsumer<Long, View.Tile> tiles) throws IOException {
-    new Packed(value).read(view, tiles);
-  }
-
-  private void read(View view, BiConsumer<Long, View.Tile> tiles) throws IOException {
     int version = in.get();
-    if (version != 1) {
-      throw new IllegalStateException("unknown version of packed tiles: " + version);
-    }
-    boolean namesAreJson = in.get() == 1;
-    in.position(8); // past the number of names, which their text tells
+    int formOfNames = in.get();
+    in.getShort(); // the number of answers
+    int size = in.getInt();
     int bytesOfNames = in.getInt();
+    int bytesOfAnswers = in.getInt();
     long batch = in.getLong();
+    wholeSince = in.getLong();
+    if (version != 1 || size != value.length) {
+      throw new IllegalStateException("packed tiles of version " + version + " and " + size + " bytes");
+    }
     List<StepHead> steps = new ArrayList<>();
-    for (long step : view.steps()) {
+    for (long step : view.slots.keySet()) {
       steps.add(new StepHead(step, in.getLong(), in.getInt(), in.get()));
     }
-    steps.removeIf(step -> step.tiles == 0);
-    Queue<ColumnHead> heads = new ArrayDeque<>();
-    while (heads.size() < steps.size() * view.columns.size()) {
-      heads.add(new ColumnHead(in.get(), in.get(), in.get(), in.get(), in.getInt()));
-    }
+    byte[] heads = bytes(2 * view.columns.size());
     byte[] text = bytes(bytesOfNames);
-    names = namesAreJson ? JSON.readValue(text, String[].class) : new String(text, UTF_8).split("\0", -1);
+    names = formOfNames == 2 ? JSON.readValue(text, String[].class) : new String(text, UTF_8).split("\0", -1);
+    List<List<Long>> indexes = new ArrayList<>();
     for (StepHead step : steps) {
-      long[] indexes = new long[step.tiles];
-      for (int i = 0; i < step.tiles; i++) {
-        indexes[i] = step.base + integer(step.code).longValue();
-      }
-      List<List<JsonNode>> columns = new ArrayList<>();
-      for (JsonNode column : view.columns) {
-        columns.add(partials(heads.remove(), step.tiles, column.get("size").intValue()));
-      }
-      for (int i = 0; i < step.tiles; i++) {
-        int tile = i;
+      indexes.add(integers(step.code, step.tiles).stream().map(offset -> step.base + offset.longValue()).toList());
+      tileCount += step.tiles;
+    }
+    List<List<JsonNode>> columns = new ArrayList<>();
+    for (int i = 0; i < view.columns.size(); i++) {
+      int lgK = view.columns.get(i).get("size").intValue();
+      columns.add(column(heads[2 * i] & 0xFF, heads[2 * i + 1] & 0xFF, lgK, columns));
+    }
+    int number = 0;
+    for (int i = 0; i < steps.size(); i++) {
+      for (long index : indexes.get(i)) {
+        int tile = number++;
         List<JsonNode> partials = columns.stream().map(column -> column.get(tile)).toList();
-        tiles.accept(step.step, new View.Tile(indexes[i], batch, partials));
+        tiles.put(view.slot(steps.get(i).step, index), new View.Tile(index, batch, partials));
       }
     }
-    if (in.hasRemaining()) {
-      throw new IllegalStateException("packed tiles have another size");
+    if (in.remaining() != bytesOfAnswers) {
+      throw new IllegalStateException("packed tiles have other parts");
     }
   }
 
-  /** The partials of a column, one for each tile of a step. */
-  private List<JsonNode> partials(ColumnHead head, int tiles, int lgK) throws IOException {
-    if (head.form == JSON_TEXT) {
-      return JSON.readTree(bytes(head.count)).valueStream().toList();
+  /** The partials of a column, one for each tile, by the two bytes of its head and the columns before it. */
+  private List<JsonNode> column(int first, int second, int lgK, List<List<JsonNode>> before) throws IOException {
+    int form = first & 7;
+    if (form == 7) {
+      return before.get(second);
+    }
+    if (form == 6) {
+      return JSON.readTree(bytes(in.getInt())).valueStream().toList();
     }
     BitSet present = new BitSet();
-    present.set(0, tiles);
-    if (head.hasBitmap()) {
-      present = BitSet.valueOf(bytes((tiles + 7) / 8));
+    present.set(0, tileCount);
+    if ((first & 16) != 0) {
+      present = BitSet.valueOf(bytes((tileCount + 7) / 8));
     }
-    int[] lengths = new int[tiles];
-    if (head.isOfLists() || head.formOfValue() == SKETCHES) {
-      for (int i = 0; i < tiles; i++) {
-        lengths[i] = integer(head.codeOfLengths).intValue();
-      }
+    boolean areLists = (first & 8) != 0;
+    boolean areSketches = form == 5;
+    int count = present.cardinality();
+    Iterator<Integer> lengths = Collections.emptyIterator();
+    if (areLists || areSketches) {
+      int code = CODES_OF_LENGTHS[first >> 5 & 3];
+      List<Integer> some = integers(code, count).stream().map(BigInteger::intValue).toList();
+      count = some.stream().mapToInt(Integer::intValue).sum();
+      lengths = some.iterator();
     }
+    Iterator<JsonNode> values = areSketches ? null : values(form, second & 15, second >> 4, count).iterator();
     List<JsonNode> partials = new ArrayList<>();
-    for (int i = 0; i < tiles; i++) {
-      if (!present.get(i)) {
+    for (int tile = 0; tile < tileCount; tile++) {
+      if (!present.get(tile)) {
         partials.add(NullNode.instance);
-      } else if (head.formOfValue() == SKETCHES) {
-        partials.add(BinaryNode.valueOf(sketch(lengths[i], lgK)));
-      } else if (head.isOfLists()) {
+      } else if (areSketches) {
+        partials.add(BinaryNode.valueOf(sketch(lengths.next(), lgK)));
+      } else if (areLists) {
         ArrayNode list = JSON.createArrayNode();
-        while (list.size() < lengths[i]) {
-          list.add(value(head));
+        for (int left = lengths.next(); left > 0; left--) {
+          list.add(values.next());
         }
         partials.add(list);
       } else {
-        partials.add(value(head));
+        partials.add(values.next());
       }
     }
     return partials;
   }
 
-  private JsonNode value(ColumnHead head) {
-    return switch (head.formOfValue()) {
-      case 0 -> BigIntegerNode.valueOf(integer(head.code).multiply(BigInteger.TEN.pow(head.exponent)));
-      case 1 -> DoubleNode.valueOf(integer(head.code).doubleValue() / Math.pow(10, head.exponent));
-      case 2 -> DoubleNode.valueOf(in.getDouble());
-      case 3 -> BooleanNode.valueOf(integer(head.code).signum() != 0);
-      case 4 -> TextNode.valueOf(names[integer(head.code).intValue()]);
-      default -> throw new IllegalStateException("unknown form of packed tiles: " + head.form);
-    };
+  private List<JsonNode> values(int form, int code, int exponent, int count) {
+    List<JsonNode> values = new ArrayList<>();
+    if (form == 2) {
+      while (values.size() < count) {
+        values.add(DoubleNode.valueOf(in.getDouble()));
+      }
+    } else {
+      for (BigInteger number : integers(code, count)) {
+        values.add(switch (form) {
+          case 0 -> BigIntegerNode.valueOf(number.multiply(BigInteger.TEN.pow(exponent)));
+          case 1 -> DoubleNode.valueOf(number.doubleValue() / Math.pow(10, exponent));
+          case 3 -> BooleanNode.valueOf(number.signum() != 0);
+          default -> TextNode.valueOf(names[number.intValue()]); // 4
+        });
+      }
+    }
+    return values;
   }
 
-  /** The image of a sketch. Of a small one only the words are packed: the length tells what is around them. */
+  /** The image of a sketch, of which the words follow. */
   private byte[] sketch(int length, int lgK) {
-    if (length >= 16) {
-      return bytes(4 * (length - 16));
+    if (length >= OTHER_IMAGE) {
+      return bytes(4 * (length - OTHER_IMAGE));
     }
-    boolean isPadded = length >= 8;
-    int words = isPadded ? length - 8 : length;
-    int flags = (words == 0 ? 4 : 0) + (isPadded ? 0 : 8);
-    ByteBuffer image = ByteBuffer.allocate(isPadded ? 40 : 8 + 4 * words);
-    image.put(new byte[] {2, 1, 7, (byte) lgK, 3, (byte) flags, (byte) words, 8});
-    return image.put(bytes(4 * words)).array();
+    ByteBuffer image = ByteBuffer.allocate(12 + 4 * length).order(ByteOrder.LITTLE_ENDIAN);
+    if (length < 8) {
+      image.put(new byte[] {2, 1, 7, (byte) lgK, 3, 8, (byte) length, 8});
+    } else {
+      int lgSlots = 5;
+      while (4 * length > 3 << lgSlots) {
+        lgSlots++;
+      }
+      image.put(new byte[] {3, 1, 7, (byte) lgK, (byte) lgSlots, 8, 0, 9}).putInt(length);
+    }
+    image.put(bytes(4 * length));
+    return Arrays.copyOf(image.array(), image.position());
   }
 
-  private BigInteger integer(int code) {
-    byte[] bigEndian = new byte[1 << code % 4];
-    for (int i = bigEndian.length - 1; i >= 0; i--) {
-      bigEndian[i] = in.get();
+  private List<BigInteger> integers(int code, int count) {
+    List<BigInteger> integers = new ArrayList<>();
+    while (integers.size() < count) {
+      if (code == HALF_BYTES) {
+        int pair = in.get() & 0xFF;
+        integers.add(BigInteger.valueOf(pair >> 4));
+        integers.add(BigInteger.valueOf(pair & 15));
+      } else {
+        byte[] bigEndian = new byte[1 << code % 4];
+        for (int i = bigEndian.length - 1; i >= 0; i--) {
+          bigEndian[i] = in.get();
+        }
+        integers.add(code < 4 ? new BigInteger(1, bigEndian) : new BigInteger(bigEndian));
+      }
     }
-    return code < 4 ? new BigInteger(1, bigEndian) : new BigInteger(bigEndian);
+    return integers.subList(0, count);
   }
 
   private byte[] bytes(int count) {

@@ -28,7 +28,7 @@ final class View {
   final boolean isTable;
   final JsonNode columns;
   private final JsonNode features;
-  private final NavigableMap<Long, Long> slots = new TreeMap<>(); // how many each step has
+  final NavigableMap<Long, Long> slots = new TreeMap<>(); // how many each step has
 
   View(JsonNode manifest) {
     int layout = manifest.get("layout").intValue();
@@ -53,14 +53,9 @@ final class View {
     }
   }
 
-  /** The steps of the tiles, finest first. */
-  Set<Long> steps() {
-    return slots.keySet();
-  }
-
   /** Reads a row at t. If the view has newer events, t is a moment of the past. */
   Reader.Answer answer(Map<String, byte[]> row, long batch, long newest, long t) throws IOException {
-    return isTable ? newestRow(row.get("row"), batch) : features(tiles(row), batch, t, t <= newest);
+    return isTable ? newestRow(row.get("row"), batch) : features(tiles(row, t, t <= newest), batch, t, t <= newest);
   }
 
   private Reader.Answer newestRow(byte[] field, long batch) throws IOException {
@@ -108,22 +103,26 @@ final class View {
   }
 
   /** The tiles of a row by field. Of a slot that is also packed the higher index counts, of one index the field. */
-  private Map<String, Tile> tiles(Map<String, byte[]> row) throws IOException {
+  private Map<String, Tile> tiles(Map<String, byte[]> row, long t, boolean past) throws IOException {
     Map<String, Tile> tiles = new HashMap<>();
     if (row.containsKey("packed")) {
-      Packed.read(row.get("packed"), this, (step, tile) -> tiles.put(slot(step, tile.index), tile));
+      Packed packed = new Packed(row.get("packed"), this);
+      if (past && t < packed.wholeSince) {
+        throw new IllegalStateException("moment-not-kept");
+      }
+      tiles.putAll(packed.tiles);
     }
     for (String field : row.keySet()) {
       if (!field.startsWith("packed")) {
         List<JsonNode> parts = JSON.readTree(row.get(field)).valueStream().toList();
         Tile loose = new Tile(parts.get(0).longValue(), parts.get(1).longValue(), parts.subList(2, parts.size()));
-        tiles.merge(field, loose, (packed, same) -> packed.index > loose.index ? packed : loose);
+        tiles.merge(field, loose, (other, same) -> other.index > loose.index ? other : loose);
       }
     }
     return tiles;
   }
 
-  private String slot(long step, long index) {
+  String slot(long step, long index) {
     return step / 1_000_000 + ":" + index % slots.get(step);
   }
 

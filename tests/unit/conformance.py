@@ -110,6 +110,19 @@ class Steps(lf.Features, of=clicks, by=(Click.user_id, Click.shop)):
     n_24h = lf.count("24h")
 
 
+class Week(lf.Features, of=clicks, by=Click.user_id):
+    n_7d = lf.count("7d")
+    spend_7d = lf.sum(Click.price, "7d")
+    cheapest_7d = lf.min(Click.price, "7d")
+    most_3d = lf.max(Click.pieces, "3d")
+    item_7d = lf.last(Click.item, "7d")
+    items_7d = lf.last_n(Click.item, "7d", n=4)
+    gifts_3d = lf.last_n(Click.gift, "3d", n=70)
+    different_7d = lf.distinct(Click.item, "7d", lg_k=8)
+    different_1h = lf.distinct(Click.item, "1h", lg_k=8)
+    n_20d = lf.count("20d")
+
+
 class Item(lf.Table, of=items, by=ItemUpdate.item_id):
     category = ItemUpdate.category
     cost = lf.latest(ItemUpdate.price).default(9.5)
@@ -117,7 +130,7 @@ class Item(lf.Table, of=items, by=ItemUpdate.item_id):
     since = ItemUpdate.since
 
 
-VIEWS: tuple[Any, ...] = (Sums, Extremes, Lasts, Distinct, Ever, Derived, Steps, Item)
+VIEWS: tuple[Any, ...] = (Sums, Extremes, Lasts, Distinct, Ever, Derived, Steps, Week, Item)
 Event = dict[str, Any]
 
 
@@ -131,6 +144,7 @@ class Case:
     key: Mapping[str, Any] = field(default_factory=lambda: {"user_id": "u"})
     held: Mapping[str, str] | None = None  # by default what these events leave
     refused: str | None = None
+    late: bool = False  # the last one of the events came after the others were packed
 
     def document(self) -> dict[str, Any]:
         definition = self.view.__leftfold_definition__
@@ -144,8 +158,11 @@ class Case:
             "held": dict(held_of(definition, self.events) if self.held is None else self.held),
             "at": self.at,
         }
-        if isinstance(definition, Definition) and (packed := packed_of(definition, made["held"])):
-            made["held_packed"] = packed
+        if isinstance(definition, Definition):
+            before = dict(held_of(definition, self.events[:-1])) if self.late else made["held"]
+            if packed := packed_of(definition, before):
+                changed = {name: value for name, value in made["held"].items() if before.get(name) != value}
+                made["held_packed"] = packed | changed
         if self.refused:
             return {**made, "refused": self.refused}
         values, found = expected(definition, made["held"], self.events, self.at)
@@ -172,7 +189,10 @@ def packed_of(definition: Definition, held: Mapping[str, str]) -> dict[str, str]
     old = [name for name in tiles if name not in newest.values()]
     if not old:
         return {}
-    (value,) = pack(definition, [(None, [(int(name.partition(":")[0]) * S, tiles[name].encode()) for name in old])])
+    start = max(int(name.partition(":")[0]) * S * json.loads(held[name])[0] for name in newest.values())
+    (value,) = pack(
+        definition, [(None, [(int(name.partition(":")[0]) * S, tiles[name].encode()) for name in old], start)]
+    )
     kept = {name: value for name, value in held.items() if name not in old}
     return {**kept, PACKED_FIELD: value.hex(), PACKED_BATCH_FIELD: f"{batch_of(value)}:{crc32(value):08x}"}
 
@@ -216,6 +236,18 @@ BUYS = (
 )
 MANY = tuple(click(50 * M - i * S, item=f"item {i}", pieces=i % 50) for i in range(300))
 _TIMES = (26 * H, 24 * H, 61 * M + 1, 10 * M, 10 * M + 1, 12 * S, 12 * S + 1, 5 * S, 1)
+# Six days with an event each 50 minutes or so: older tiles are thinned.
+DAYS = tuple(
+    click(
+        i * 50 * M + i * i * S,
+        item=f"i{i * i % 23}" if i % 7 else None,
+        price=(i * 37 % 101) / 4,
+        pieces=i % 11,
+        gift=i % 3 > 0,
+    )
+    for i in range(1, 170)
+)
+SOME = tuple(click(2 * H + i * S, item=f"item {i}") for i in range(15))
 SPREAD = tuple(click(before) for before in _TIMES)
 ROW = {ROW_FIELD: '[41,7,"toys",3,["a","b"],1767614400000000]'}
 AN_ITEM = {"item_id": "i"}
@@ -269,6 +301,13 @@ CASES: tuple[Case, ...] = (
     Case("a formula that leaves 64 bits, one that is not finite", Derived, (click(1, pieces=2**32, price=1e12),)),
     Case("tiles of several steps, and a key of two parts", Steps, SPREAD, key={"user_id": "u:1", "shop": -7}),
     Case("at an edge of the finest step", Steps, SPREAD, at=AT - 5 * S, key={"user_id": "é", "shop": 7}),
+    Case("a sketch of more than eight values", Week, (*SOME, click(1, item="item 3"))),
+    Case("a week of tiles", Week, DAYS),
+    Case("a week of tiles, three hours later", Week, DAYS, at=AT + 3 * H),
+    Case("a week of tiles, two days later", Week, DAYS, at=AT + 2 * D),
+    Case("a week of tiles, a month later", Week, DAYS, at=AT + 30 * D),
+    Case("a week of tiles, and a late record", Week, (*DAYS, click(40 * M, item="late", price=0.25)), late=True),
+    Case("a week of tiles, as it was twelve hours ago", Week, DAYS, at=AT - 12 * H),
     Case("a row", Item, key=AN_ITEM, held=ROW),
     Case("a row of nulls", Item, key=AN_ITEM, held={ROW_FIELD: "[41,7,null,null,null,null]"}),
     Case("a row that was deleted", Item, key=AN_ITEM, held={ROW_FIELD: "[42,7]"}),

@@ -13,7 +13,7 @@ import pytest
 
 from tests.java_reader import EXAMPLE, JavaReader, library_jars
 from tests.unit import conformance
-from tests.unit.conformance import AT, VIEWS, Case, Event, H, M, S, click
+from tests.unit.conformance import AT, VIEWS, Case, D, Event, H, M, S, click
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "conformance.json"
 TEXTS = (None, "", "a", "b", 'é"\\', "a\0b", "\U0001f600")
@@ -89,7 +89,7 @@ def _random_case(chance: random.Random, number: int) -> Case:
 
 def _random_click(chance: random.Random) -> Event:
     return click(
-        1 + int(chance.choice((S, 10 * M, H, 26 * H)) * chance.random()),
+        1 + int(chance.choice((S, 10 * M, H, 26 * H, 8 * D)) * chance.random()),
         price=chance.choice((*NUMBERS, round(chance.uniform(-100, 100), 2))),
         pieces=chance.choice(INTEGERS),
         item=chance.choice((*TEXTS, f"item {chance.randrange(100)}")),

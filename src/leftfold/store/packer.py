@@ -55,7 +55,7 @@ class Packer:
         values = packed.pack(
             self._definition,
             [
-                (row.get(PACKED_FIELD.encode()), [(_step(name), value) for name, value in tiles.items()])
+                (row.get(PACKED_FIELD.encode()), [(_step(name), value) for name, value in tiles.items()], _newest(row))
                 for _, row, tiles in old
             ],
         )
@@ -75,11 +75,20 @@ class Packer:
         newest: dict[int, tuple[int, bytes]] = {}
         tiles = {name: value for name, value in row.items() if name.decode() not in _NOT_TILES}
         for name, value in tiles.items():
-            index = int(value[1 : value.index(b",")])
+            index = _index(value)
             step = _step(name)
             newest[step] = max(newest.get(step, (index, name)), (index, name))
         kept = {name for _, name in newest.values()}
         return {name: value for name, value in tiles.items() if name not in kept}
+
+
+def _newest(row: Mapping[bytes, bytes]) -> int:
+    """Return when the newest tile that is a field begins. Every read is of a moment after that."""
+    return max(_step(name) * _index(value) for name, value in row.items() if name.decode() not in _NOT_TILES)
+
+
+def _index(tile: bytes) -> int:
+    return int(tile[1 : tile.index(b",")])
 
 
 def _step(field: bytes) -> int:

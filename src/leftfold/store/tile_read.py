@@ -7,8 +7,9 @@ tile and used for every entity.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from leftfold.errors import StoreError
@@ -19,7 +20,7 @@ from leftfold.fold.expressions import from_micros
 from leftfold.fold.latest import Latest
 from leftfold.fold.tiles import Tile, cover, floor
 from leftfold.store.layout import LIFETIME_FIELD, PACKED_BATCH_FIELD, PACKED_FIELD, field
-from leftfold.store.packed import unpack
+from leftfold.store.packed import Packed
 
 Held = Mapping[bytes, bytes]  # the fields of a row, by name
 _LIFETIME, _PACKED, _PACKED_BATCH = (n.encode() for n in (LIFETIME_FIELD, PACKED_FIELD, PACKED_BATCH_FIELD))
@@ -36,29 +37,19 @@ class WindowedPart:
 
 @dataclass(frozen=True)
 class _Cover:
-    """The tiles of a span, in order of time, as indexes into the list of all fetched tiles."""
+    """The tiles of a span."""
 
     span: Span
-    places: list[int]
     columns: list[int]
-    within: Span | None  # a shorter window whose tiles come after these, and are already merged
+    places: list[int]  # in order of time, as indexes into the list of all fetched tiles
+    members: frozenset[int]  # the same
+    runs: list[tuple[int, int, int]]  # the same: step, first index, and the index after the last
 
-    @classmethod
-    def of(cls, span: Span, places: list[int], columns: set[int], before: Sequence[_Cover]) -> _Cover:
-        """Make the cover of a span, and reuse the cover of the shorter window before it if possible.
 
-        Windows of one step end in the same tiles. So the longer window needs only the tiles before the shorter one's
-        first.
-        """
-        inner = before[-1] if before else None
-        reach = [] if inner is None else inner.all_places(before)
-        if inner is None or not reach or places[-len(reach) :] != reach or not columns <= set(inner.columns):
-            return cls(span, places, sorted(columns), None)
-        return cls(span, places[: -len(reach)], sorted(columns), inner.span)
-
-    def all_places(self, covers: Sequence[_Cover]) -> list[int]:
-        inner = next((c for c in covers if c.span == self.within), None)
-        return self.places + (inner.all_places(covers) if inner else [])
+def _runs(tiles: Iterable[Tile]) -> Iterator[tuple[int, int, int]]:
+    for step, some in groupby(tiles, key=lambda tile: tile.step):
+        indexes = [tile.index for tile in some]
+        yield step, indexes[0], indexes[-1] + 1
 
 
 class TileRead:
@@ -69,23 +60,23 @@ class TileRead:
 
     def __init__(self, definition: Definition, at: int, until: int, *, exact: bool) -> None:
         self._definition = definition
-        self._exact = exact
+        self._at, self._exact = at, exact
         wanted: dict[Span, set[int]] = {}
         for feature in definition.windowed:
             wanted.setdefault(feature.span, set()).update(feature.columns)
         self._lifetimes = {span: sorted(numbers) for span, numbers in wanted.items() if span[0] is None}
         places: dict[Tile, int] = {}
-        covers: list[_Cover] = []
+        self._covers: list[_Cover] = []  # in the order of `packed.spans`
         for span, numbers in sorted(wanted.items(), key=lambda item: (item[0][1], item[0][0] or 0)):
             window, step, _ = span
             if window is not None:
                 steps = definition.steps if exact else [s for s in definition.steps if s >= step]
-                tiles = cover(floor(at - window, step), until, steps, exact=exact)
-                covers.append(_Cover.of(span, [places.setdefault(t, len(places)) for t in tiles], numbers, covers))
-        self._covers = covers
+                tiles = list(cover(floor(at - window, step), until, steps, exact=exact))
+                mine = [places.setdefault(t, len(places)) for t in tiles]
+                self._covers.append(_Cover(span, sorted(numbers), mine, frozenset(mine), list(_runs(tiles))))
         self.tiles = tuple(places)
-        self._indexes = [tile.index for tile in places]
-        self._names = [field(t.step, t.index, definition.rings[t.step]).encode() for t in places]
+        names = (field(t.step, t.index, definition.rings[t.step]).encode() for t in places)
+        self._named = {name: (place, tile.index) for name, (tile, place) in zip(names, places.items(), strict=True)}
         self._places: dict[int, dict[int, int]] = {step: {} for step in definition.steps}  # by step and index
         for tile, place in places.items():
             self._places[tile.step][tile.index] = place
@@ -95,15 +86,17 @@ class TileRead:
 
     def tiles_of(self, span: Span) -> list[Tile]:
         """Return the tiles from which a window is merged; empty for a span without a window."""
-        mine = [cover for cover in self._covers if cover.span == span]
-        return [self.tiles[i] for cover in mine for i in cover.all_places(self._covers)]
+        return [self.tiles[place] for cover in self._covers if cover.span == span for place in cover.places]
 
     def rows(self, held: Held, at: int) -> dict[int, Sequence[Any]]:
         """Return the tiles that a row has of `tiles`: for the place of each its index, batch and partials."""
         rows: dict[int, Sequence[Any]] = {}
         newer = False
-        if (packed := held.get(_PACKED)) is not None:
-            for step, tiles in unpack(self._definition, packed).items():
+        if (value := held.get(_PACKED)) is not None:
+            packed = Packed(self._definition, value)
+            if self._exact and at < packed.whole_since:
+                raise not_kept(self._definition, at, "a newer event has thinned tiles that it needs")
+            for step, tiles in packed.tiles().items():
                 places, slots = self._places[step], self._slots[step] if self._exact else {}
                 ring = self._definition.rings[step]
                 for tile in tiles:
@@ -111,34 +104,32 @@ class TileRead:
                         rows[place] = tile
                     elif slots.get(tile[0] % ring, tile[0]) < tile[0]:
                         newer = True
-        indexes = self._indexes
-        found = {i: held[name] for i, name in enumerate(self._names) if name in held}
-        for i, row in zip(found, json.loads(b"[%b]" % b",".join(found.values())), strict=True):
-            # A slot may still hold an older tile. That tile is outside of every window by now.
-            if row[0] == indexes[i]:
-                rows[i] = row
-            elif row[0] > indexes[i]:
-                newer = True
-        if newer and self._exact:
+        loose, also_newer = self._loose(held)
+        if (newer or also_newer) and self._exact:
             raise not_kept(self._definition, at, "newer tiles have replaced some that it needs")
-        return rows
+        return rows | loose
+
+    def _loose(self, held: Held) -> tuple[dict[int, Sequence[Any]], bool]:
+        """Return the wanted tiles that are fields, and whether one of them has been replaced by a newer one."""
+        named = self._named
+        found = [(*named[name], value) for name, value in held.items() if name in named]
+        rows: dict[int, Sequence[Any]] = {}
+        newer = False
+        every = json.loads(b"[%b]" % b",".join([value for _, _, value in found]))
+        for (place, index, _), row in zip(found, every, strict=True):
+            # A slot may still hold an older tile. That tile is outside of every window by now.
+            if row[0] == index:
+                rows[place] = row
+            elif row[0] > index:
+                newer = True
+        return rows, newer
 
     def values(self, held: Held, at: int) -> WindowedPart:
         """Return the features at `at`, computed from what the store holds."""
-        definition, tiles = self._definition, self.rows(held, at)
+        definition = self._definition
         lifetime = lifetime_in(held) if definition.lifetime else None
         merged: dict[tuple[Span, int], Any] = {}
-        batch = -1
-        for cover_ in self._covers:
-            rows = [tiles[i] for i in cover_.places if i in tiles]
-            by_column = list(zip(*rows, strict=True)) if rows else None
-            batch = max(batch, *by_column[1]) if by_column else batch
-            for number in cover_.columns:
-                partials = by_column[2 + number] if by_column else ()
-                if cover_.within is not None:
-                    partials = (*partials, merged[cover_.within, number])
-                merged[cover_.span, number] = columns.merge(definition.columns[number], partials)
-        found = bool(tiles)
+        found, batch = self._merged_beside(held, merged) or self._merged(self.rows(held, at), merged)
         if lifetime is not None:
             batch = max(batch, lifetime[1])
         for span, numbers in self._lifetimes.items():
@@ -149,6 +140,58 @@ class TileRead:
                 partials = (lifetime[2 + number],) if lifetime is not None and alive else ()
                 merged[span, number] = columns.merge(definition.columns[number], partials)
         return WindowedPart(definition.finals(merged), found, batch)
+
+    def _merged(self, tiles: Mapping[int, Sequence[Any]], merged: dict[tuple[Span, int], Any]) -> tuple[bool, int]:
+        """Merge all tiles. Returns whether there are any, and their newest batch."""
+        batch = -1
+        for cover_ in self._covers:
+            rows = [tiles[place] for place in cover_.places if place in tiles]
+            by_column = list(zip(*rows, strict=True)) if rows else None
+            batch = max(batch, *by_column[1]) if by_column else batch
+            for number in cover_.columns:
+                partials = by_column[2 + number] if by_column else ()
+                merged[cover_.span, number] = columns.merge(self._definition.columns[number], partials)
+        return bool(tiles), batch
+
+    def _merged_beside(self, held: Held, merged: dict[tuple[Span, int], Any]) -> tuple[bool, int] | None:
+        """Merge packed tiles as a whole with those that are fields. Where their answers hold, they are merged already.
+
+        Returns None where this is not the same as merging one by one: at a past moment; and if a field is not newer
+        than all packed tiles, as after a late record.
+        """
+        value = held.get(_PACKED)
+        if value is None or self._exact:
+            return None
+        definition, packed = self._definition, Packed(self._definition, value)
+        rows, _ = self._loose(held)
+        newest = packed.newest()
+        end = max((step * (index + 1) for step, index in newest.items()), default=0)
+        loose = sorted((self.tiles[place].start, place) for place in rows)
+        for _, place in loose:
+            tile = self.tiles[place]
+            if tile.index <= newest.get(tile.step, tile.index - 1) or tile.start + tile.step < end:
+                return None
+        answers = packed.answers
+        if answers is not None and self._at < answers.since:
+            answers = None
+        found, batch = bool(rows), max((row[1] for row in rows.values()), default=-1)
+        for number, cover_ in enumerate(self._covers):
+            mine = [rows[place] for _, place in loose if place in cover_.members]
+            ready = answers is not None and self._at < answers.ends[number]
+            bounds = None if answers is not None and ready else packed.bounds(cover_.runs)
+            if answers.has_tiles[number] if answers is not None and ready else bounds:
+                found, batch = True, max(batch, packed.batch)
+            for place in cover_.columns:
+                column = definition.columns[place]
+                if answers is not None and ready and (given := answers.partials[place]) is not None:
+                    partial = given[number]
+                else:
+                    bounds = packed.bounds(cover_.runs) if bounds is None else bounds
+                    partial = packed.merged(place, bounds)
+                if mine:
+                    partial = columns.merge(column, (partial, *[row[2 + place] for row in mine]))
+                merged[cover_.span, place] = partial
+        return found, batch
 
 
 def lifetime_in(held: Held) -> list[Any] | None:
