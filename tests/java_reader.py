@@ -28,8 +28,8 @@ class JavaReader:
         """What it reads of each row in a document like conformance.json: `held`, then `held_packed` if it is there."""
         return self._run(str(document))
 
-    def of_store(self, url: str, namespace: str, view: str, at: int, entities: list[str]) -> list[dict[str, Any]]:
-        """What it reads of entities in a Redis at a moment."""
+    def of_store(self, url: str, namespace: str, view: str, at: int | str, *entities: str) -> list[dict[str, Any]]:
+        """What it reads of entities in a Redis at a moment, or `now`."""
         host, _, port = url.removeprefix("redis://").partition("/")[0].partition(":")
         return self._run(host, port, namespace, view, str(at), *entities)
 

@@ -16,7 +16,7 @@ import java.util.concurrent.Callable;
  * Reads the features of one entity from Leftfold's online store, as docs/reference/protocol.md specifies it. It has one
  * connection: give each thread its own, and make another one after an IOException.
  */
-public final class Reader {
+public final class Reader implements AutoCloseable {
   /** What a read gives. A missing value is a JSON null, a datetime is microseconds. */
   public record Answer(String build, long batch, boolean found, ObjectNode values) {}
 
@@ -32,6 +32,11 @@ public final class Reader {
     redis = new Socket(host, port);
     received = new DataInputStream(new BufferedInputStream(redis.getInputStream()));
     prefix = "lf:" + namespace + ":";
+  }
+
+  @Override
+  public void close() throws IOException {
+    redis.close();
   }
 
   /** Reads an entity as it is now or, if `at` is not null, as it was at that moment of the past day. */
@@ -114,10 +119,11 @@ public final class Reader {
    */
   public static void main(String[] arguments) throws Exception {
     if (arguments.length > 1) {
-      Reader reader = new Reader(arguments[0], Integer.parseInt(arguments[1]), arguments[2]);
       Long at = arguments[4].equals("now") ? null : Long.valueOf(arguments[4]);
-      for (String entity : List.of(arguments).subList(5, arguments.length)) {
-        print(() -> reader.read(arguments[3], entity, at));
+      try (Reader reader = new Reader(arguments[0], Integer.parseInt(arguments[1]), arguments[2])) {
+        for (String entity : List.of(arguments).subList(5, arguments.length)) {
+          print(() -> reader.read(arguments[3], entity, at));
+        }
       }
       return;
     }

@@ -78,7 +78,7 @@ def key_text(shop: str, counter: int) -> str:
     return f"{len(shop.encode())}:{shop}{len(str(counter))}:{counter}"
 
 
-def ours(app: leftfold.App, at: datetime, shop: str, counter: int) -> dict[str, Any]:
+def ours(app: leftfold.App, at: datetime | None, shop: str, counter: int) -> dict[str, Any]:
     read: Any = app.get("counter", at=at, shop=shop, counter=counter)
     (of,) = read.provenance
     values = {name: printed(value) for name, value in read.values.items()}
@@ -96,12 +96,17 @@ def test_it_reads_what_a_run_has_written(cluster: Cluster, tmp_path: Path, spark
     run_until_caught_up(app, spark)
 
     url, namespace = cluster.endpoints.redis_url, app.profile.namespace
-    rows = connect(url).keys(f"lf:{namespace}:row:counter:*")
+    store = connect(url)
+    rows = store.keys(f"lf:{namespace}:row:counter:*")
     assert len(rows) == 4
-    assert all(connect(url).hexists(row, "packed") for row in rows)
+    assert all(store.hexists(row, "packed") for row in rows)
 
-    java, now = JavaReader(tmp_path), datetime.now(UTC) + timedelta(hours=1)
+    java, later = JavaReader(tmp_path), datetime.now(UTC) + timedelta(hours=1)
     keys = [(shop, counter) for shop in SHOPS for counter in COUNTERS]
-    read = java.of_store(url, namespace, "counter", to_micros(now), [key_text(*key) for key in keys])
-    assert repr(read) == repr([ours(app, now, *key) for key in keys])
+    read = java.of_store(url, namespace, "counter", to_micros(later), *(key_text(*key) for key in keys))
+    assert repr(read) == repr([ours(app, later, *key) for key in keys])
     assert [one["found"] for one in read] == [True, True, True, True, False, False]
+
+    before = ours(app, None, *keys[0])
+    (now,) = java.of_store(url, namespace, "counter", "now", key_text(*keys[0]))
+    assert repr(now) in (repr(before), repr(ours(app, None, *keys[0])))  # a window may begin later meanwhile
