@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import add
 from typing import Any, Literal
 
 from leftfold.fold import expressions, sketches
@@ -120,6 +121,23 @@ _MERGES: dict[Aggregate, Callable[[Column, Sequence[Any]], Partial]] = {
 }
 
 
+def joining(column: Column) -> Callable[[Any, Any], Partial]:
+    """Return the function that merges two partials of a column, an older and a newer one. Neither is None."""
+    match column.aggregate:
+        case "count" | "sum":
+            return add
+        case "min":
+            return min
+        case "max":
+            return max
+        case "last":
+            return lambda _, newer: newer
+        case "last_n":
+            return lambda older, newer: [*newer, *older][: column.size]
+        case "distinct":
+            return lambda older, newer: sketches.union((older, newer), column.size)
+
+
 def _newest(tiles: Sequence[list[Any] | None], n: int) -> list[Any] | None:
     newest: list[Any] = []
     for values in reversed(tiles):
@@ -148,6 +166,13 @@ def finisher(column: Column) -> Callable[[Partial], Any]:
             return lambda value: value / scale if value is not None and abs(value) < OVERFLOW // 2 else None
         case _:
             return lambda value: None if value is None else _read(kind, value)
+
+
+def is_final(column: Column) -> bool:
+    """Return whether a merged partial is the value that a user reads."""
+    return column.aggregate == "count" or (
+        column.aggregate in ("min", "max", "last") and column.kind not in ("float", "datetime")
+    )
 
 
 def final(column: Column, value: Partial) -> Any:

@@ -186,16 +186,23 @@ class Definition:
     def finals(self, merged: Mapping[tuple[Span, int], Partial]) -> dict[str, Any]:
         """The value of every visible feature. `merged` holds the merged partial of each needed (span, column)."""
         values: dict[str, Any] = {}
-        for name, value_of, default in self._finals:
-            value = value_of(merged, values)
+        for name, key, value_of, default in self._finals:
+            value = value_of(merged, values) if key is None else merged[key]
             values[name] = default if value is None else value
         if len(self.visible) < len(values):
             return {name: values[name] for name in self.visible}
         return values
 
     @cached_property
-    def _finals(self) -> list[tuple[str, _ValueOf, Any]]:
-        return [(f.name, self._value_of(f), self._defaults[f.name]) for f in self.features]
+    def _finals(self) -> list[tuple[str, tuple[Span, int] | None, _ValueOf, Any]]:
+        """Each feature's name, the key of the partial that is its value, or else how it is made, and its default."""
+        return [(f.name, self._as_it_is(f), self._value_of(f), self._defaults[f.name]) for f in self.features]
+
+    def _as_it_is(self, feature: Feature) -> tuple[Span, int] | None:
+        if isinstance(feature, Derived) or len(feature.columns) > 1:
+            return None
+        (number,) = feature.columns
+        return (feature.span, number) if columns.is_final(self.columns[number]) else None
 
     def _value_of(self, feature: Feature) -> _ValueOf:
         if isinstance(feature, Derived):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from struct import iter_unpack, pack
 from typing import Any
 
@@ -20,7 +20,7 @@ SMALLEST_SKETCH, LARGEST_SKETCH = 8, 12
 # The last byte of the head of an image in HLL_8: a list or a table of coupons. Anything else has registers.
 _LIST, _SET = 8, 9
 
-# A sketch as text, or, of few values, the set of its coupons.
+# A sketch as text, or the set of its coupons.
 Sketch = str | Set[int]
 
 
@@ -47,7 +47,10 @@ def union(sketches: Sequence[Sketch], size: int) -> Sketch:
     return text(_union(sketches, size).get_result(HLL_8).serialize_compact())
 
 
-def estimate(sketch: Sketch, size: int) -> int:
+def estimate(sketch: Sketch | int, size: int) -> int:
+    """The number of different values, rounded; of an int, which is such a number already, the same."""
+    if isinstance(sketch, int):
+        return sketch
     if isinstance(sketch, Set) and len(sketch) <= most_coupons(size):
         return len(sketch)  # as the library says of any sketch that still is its coupons
     from datasketches import HLL_8
@@ -75,8 +78,11 @@ def coupons(sketch: str, size: int) -> Set[int] | None:
 
 def text_of(coupons: Iterable[int], size: int) -> str:
     """The sketch that has these coupons, which are few enough."""
-    values = sorted(coupons)
-    many = len(values)
+    return text(_image(sorted(coupons), size))
+
+
+def _image(coupons: Sequence[int], size: int) -> bytes:
+    many = len(coupons)
     if many < 8:
         head = bytes((2, 1, 7, size, 3, 8 if many else 12, many, _LIST))
     else:
@@ -84,26 +90,21 @@ def text_of(coupons: Iterable[int], size: int) -> str:
         while 4 * many > 3 << table:
             table += 1
         head = bytes((3, 1, 7, size, table, 8, 0, _SET)) + many.to_bytes(4, "little")
-    return text(head + pack(f"<{many}I", *values))
+    return head + pack(f"<{many}I", *coupons)
 
 
 def _union(sketches: Sequence[Sketch], size: int) -> Any:
     from datasketches import hll_sketch, hll_union
 
-    merged = hll_union(size)
+    merged, most = hll_union(size), most_coupons(size)
     for sketch in sketches:
-        for part in _texts(sketch, size):
-            merged.update(hll_sketch.deserialize(a2b_base64(part)))
+        if isinstance(sketch, str):
+            merged.update(hll_sketch.deserialize(a2b_base64(sketch)))
+            continue
+        values = list(sketch)
+        for start in range(0, len(values), most):
+            merged.update(hll_sketch.deserialize(_image(values[start : start + most], size)))
     return merged
-
-
-def _texts(sketch: Sketch, size: int) -> Iterator[str]:
-    if isinstance(sketch, str):
-        yield sketch
-        return
-    values, most = list(sketch), most_coupons(size)
-    for start in range(0, len(values), most):
-        yield text_of(values[start : start + most], size)
 
 
 def text(image: bytes) -> str:

@@ -27,7 +27,7 @@ from leftfold.store.packed import HALVES, LENGTH_CODES, LISTS, NULLS, WHOLE
 
 # A past read is of a moment at most a day ago. An hour more, because clocks differ.
 _READ_AT_MOST = 25 * 3_600 * SECOND
-# The longest list that an answer has.
+# The longest list that an answer has. A longer one costs more bytes than it saves time.
 _ANSWERED_LIST = 64
 _EXACT = 2.0**53  # below it a double holds every integer
 
@@ -73,7 +73,7 @@ class _Row:
         if not tail:
             return
         tiles = json.loads(b"[%b]" % b",".join(value for _, value in tail))
-        self._batch = max(self._batch, max(tile[1] for tile in tiles))
+        self._batch = max([self._batch, *(tile[1] for tile in tiles)])
         for step in self._definition.steps:
             fresh = {tile[0]: tile[2:] for (mine, _), tile in zip(tail, tiles, strict=True) if mine == step}
             if not fresh:
@@ -137,9 +137,8 @@ class _Row:
             list(chain.from_iterable(self._partials[step][number] for step in definition.steps))
             for number in range(len(definition.columns))
         ]
-        answers = self._answers() if self._is_time and any(self._indexes.values()) else None
         names = _Names()
-        heads, data = _columns_written(definition.columns, listed, names)
+        heads, data, words = _columns_written(definition.columns, listed, names)
         step_heads, offsets = [], []
         for step in definition.steps:
             indexes = self._indexes[step]
@@ -147,52 +146,70 @@ class _Row:
             stream, code = _numbers([index - base for index in indexes])
             step_heads.append(packed.STEP.pack(base, len(indexes), code))
             offsets.append(stream)
-        tail = b""
-        if answers is not None:
-            since, holds, partials = answers
-            answer_heads, answer_data = _columns_written(definition.columns, partials, names)
-            tail = b"".join((packed.ANSWER.pack(since), pack(f"<{len(holds)}I", *holds), answer_heads, *answer_data))
         form, texts = names.written()
-        body = b"".join((*step_heads, heads, texts, *offsets, *data, tail))
-        many = 0 if answers is None else len(answers[1])
+        front = b"".join((*step_heads, heads, texts, *offsets))
+        before = packed.HEAD.size + len(front)
+        answers = self._answers({number: before + at for number, at in words.items()})
+        body = b"".join((front, *data, answers))
         size = packed.HEAD.size + len(body)
-        return (
-            packed.HEAD.pack(packed.VERSION, form, many, size, len(texts), len(tail), self._batch, self._whole_since)
-            + body
-        )
+        head = (packed.VERSION, form, size, len(texts), len(answers), self._batch, self._whole_since)
+        return packed.HEAD.pack(*head) + body
 
     # Answers ---------------------------------------------------------------------------------------------------------
 
-    def _answers(self) -> tuple[int, list[int], list[Partials | None]] | None:
-        """Return since when the answers hold, how long each does, and of each column the partials of each window."""
+    def _answers(self, words: Mapping[int, int]) -> bytes:
+        """Return what `packed.Answers` reads. `words` are where the coupons of columns begin."""
         definition, at = self._definition, self._at
         every = packed.spans(definition)
-        if not every:
-            return None
+        if not every or not self._is_time or not any(self._indexes.values()):
+            return b""
         used: dict[tuple[int, int], set[int]] = {span: set() for span in every}
         for feature in definition.windowed:
             if feature.window is not None:
                 used[feature.step, feature.window].update(feature.columns)
-        holds = []
-        partials: list[Partials | None] = [
-            None if column.aggregate == "distinct" or column.size > _ANSWERED_LIST else []
-            for column in definition.columns
-        ]
+        seconds, has_tiles = [], []
+        partials: list[Partials] = [[] for _ in definition.columns]
         for step, window in every:
             runs, until = self._reached(step, at - window)
             # The newest packed tile starts before any moment that is read. So a window takes all tiles after its first.
             places = [(s, a, b) for s, a, b in runs if a < b]
-            seconds = packed.FOREVER if until is None else min((until + window - at) // SECOND, packed.FOREVER - 1)
-            holds.append(max(seconds, 0) + (packed.HAS_TILES if places else 0))
-            for number, column in enumerate(definition.columns):
-                if (mine := partials[number]) is None:
-                    continue
-                tiles = [p for s, a, b in places for p in self._partials[s][number][a:b] if p is not None]
-                try:
-                    mine.append(columns.merge(column, tiles) if number in used[step, window] else None)
-                except TypeError:  # partials of several kinds, which only a read that needs them may refuse
-                    partials[number] = None
-        return at, holds, partials
+            held = packed.FOREVER if until is None else min((until + window - at) // SECOND, packed.FOREVER - 1)
+            seconds.append(max(held, 0))
+            has_tiles.append(bool(places))
+            for number in range(len(definition.columns)):
+                answer = self._answer(number, places, words) if number in used[step, window] else None
+                partials[number].append(answer)
+        for mine in partials:
+            while len(mine) > 1 and repr(mine[-1]) == repr(mine[-2]):
+                mine.pop()
+        newest = [indexes[-1] if indexes else None for indexes in self._indexes.values()]
+        return json.dumps([at, seconds, has_tiles, newest, partials], separators=(",", ":")).encode()
+
+    def _answer(self, number: int, places: Sequence[tuple[int, int, int]], words: Mapping[int, int]) -> Any:
+        """Return what tiles of one column are, merged; False if a read has to merge them."""
+        column = self._definition.columns[number]
+        if (column.aggregate == "last_n" and column.size > _ANSWERED_LIST) or (
+            column.aggregate == "distinct" and len(places) > 1
+        ):
+            return False
+        tiles = [p for s, a, b in places for p in self._partials[s][number][a:b] if p is not None]
+        if column.aggregate != "distinct":
+            try:
+                return columns.merge(column, tiles)
+            except TypeError:  # partials of several kinds, which only a read that needs them may refuse
+                return False
+        if number not in words:
+            return False if tiles else None
+        if not tiles:
+            return None
+        ((step, first, _),) = places
+        before = chain.from_iterable(self._partials[s][number] for s in self._definition.steps if s < step)
+        skipped = sum(map(len, filter(None, chain(before, self._partials[step][number][:first]))))
+        begin, found = words[number] + 4 * skipped, set[int]().union(*tiles)
+        answer = [len(found), begin, begin + 4 * sum(map(len, tiles))]
+        if len(found) > sketches.most_coupons(column.size):
+            answer.append(sketches.estimate(found, column.size))
+        return answer
 
     def _reached(self, step: int, start: int) -> tuple[list[tuple[int, int, int]], int | None]:
         """Return which tiles a window takes that begins at a moment, and until which beginning it takes the same.
@@ -312,27 +329,30 @@ class _Names(dict[str, int]):
 
 
 def _columns_written(
-    every: Sequence[Column], listed: Sequence[Partials | None], names: _Names
-) -> tuple[bytes, list[bytes]]:
-    """Return the heads of columns, and their data."""
-    heads, data = bytearray(), list[bytes]()
+    every: Sequence[Column], listed: Sequence[Partials], names: _Names
+) -> tuple[bytes, list[bytes], dict[int, int]]:
+    """Return the heads of columns, their data, and where in these the words of each column of coupons begin."""
+    heads, data, size = bytearray(), list[bytes](), 0
     written: dict[bytes, int] = {}
+    words: dict[int, int] = {}
     for number, (column, partials) in enumerate(zip(every, listed, strict=True)):
-        if partials is None:
-            heads += bytes((packed.LEFT_OUT, 0))
-            continue
-        head, stream = _column(column, partials, names)
+        head, stream, count = _column(column, partials, names)
         same = written.setdefault(head + stream, number)
         if same != number and same < 256:
             heads += bytes((packed.SAME, same))
-        else:
-            heads += head
-            data.append(stream)
-    return bytes(heads), data
+            if same in words:
+                words[number] = words[same]
+            continue
+        heads += head
+        data.append(stream)
+        size += len(stream)
+        if count:
+            words[number] = size - 4 * count
+    return bytes(heads), data, words
 
 
-def _column(column: Column, partials: Partials, names: _Names) -> tuple[bytes, bytes]:
-    """Return the head of a column, and its data."""
+def _column(column: Column, partials: Partials, names: _Names) -> tuple[bytes, bytes, int]:
+    """Return the head of a column, its data, and the number of words at their end if they are coupons."""
     kinds = set(map(type, partials))
     first, there = 0, b""
     some: Sequence[Any] = partials
@@ -346,20 +366,21 @@ def _column(column: Column, partials: Partials, names: _Names) -> tuple[bytes, b
         lengths = [len(p) if type(p) is tuple else WHOLE + len(p) // 4 for p in some]
         counted, code = _lengths(lengths)
         words = b"".join([pack(f"<{len(p)}I", *p) if type(p) is tuple else p for p in some])
-        return bytes((first + packed.SKETCHES + code, packed.WORDS)), b"".join((there, counted, words))
+        count = 0 if bytes in kinds else sum(lengths)
+        return bytes((first + packed.SKETCHES + code, packed.WORDS)), b"".join((there, counted, words)), count
     if kinds == {list} and column.aggregate == "last_n":
         made = _values(list(chain.from_iterable(some)), names)
         if made is not None:
             form, code, exponent, stream = made
             counted, length_code = _lengths(list(map(len, some)))
             head = bytes((first + LISTS + form + length_code, code + 16 * exponent))
-            return head, b"".join((there, counted, stream))
+            return head, b"".join((there, counted, stream)), 0
     elif list not in kinds and (made := _values(some, names, kinds)) is not None:
         form, code, exponent, stream = made
-        return bytes((first + form, code + 16 * exponent)), there + stream
+        return bytes((first + form, code + 16 * exponent)), there + stream, 0
     texts = [packed.plain(partial, column.size) for partial in partials]
     text = json.dumps(texts, separators=(",", ":")).encode()
-    return bytes((packed.JSON, 0)), packed.SIZE.pack(len(text)) + text
+    return bytes((packed.JSON, 0)), packed.SIZE.pack(len(text)) + text, 0
 
 
 def _lengths(lengths: Sequence[int]) -> tuple[bytes, int]:

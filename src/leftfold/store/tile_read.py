@@ -13,14 +13,14 @@ from itertools import groupby
 from typing import Any
 
 from leftfold.errors import StoreError
-from leftfold.fold import columns
+from leftfold.fold import columns, sketches
 from leftfold.fold.definition import Definition, Span
-from leftfold.fold.durations import text
+from leftfold.fold.durations import SECOND, text
 from leftfold.fold.expressions import from_micros
 from leftfold.fold.latest import Latest
 from leftfold.fold.tiles import Tile, cover, floor
 from leftfold.store.layout import LIFETIME_FIELD, PACKED_BATCH_FIELD, PACKED_FIELD, field
-from leftfold.store.packed import Packed
+from leftfold.store.packed import Answers, Packed
 
 Held = Mapping[bytes, bytes]  # the fields of a row, by name
 _LIFETIME, _PACKED, _PACKED_BATCH = (n.encode() for n in (LIFETIME_FIELD, PACKED_FIELD, PACKED_BATCH_FIELD))
@@ -66,6 +66,8 @@ class TileRead:
             wanted.setdefault(feature.span, set()).update(feature.columns)
         self._lifetimes = {span: sorted(numbers) for span, numbers in wanted.items() if span[0] is None}
         places: dict[Tile, int] = {}
+        self._joins = [columns.joining(column) for column in definition.columns]
+        self._sizes = {n: c.size for n, c in enumerate(definition.columns) if c.aggregate == "distinct"}
         self._covers: list[_Cover] = []  # in the order of `packed.spans`
         for span, numbers in sorted(wanted.items(), key=lambda item: (item[0][1], item[0][0] or 0)):
             window, step, _ = span
@@ -75,8 +77,11 @@ class TileRead:
                 mine = [places.setdefault(t, len(places)) for t in tiles]
                 self._covers.append(_Cover(span, sorted(numbers), mine, frozenset(mine), list(_runs(tiles))))
         self.tiles = tuple(places)
-        names = (field(t.step, t.index, definition.rings[t.step]).encode() for t in places)
-        self._named = {name: (place, tile.index) for name, (tile, place) in zip(names, places.items(), strict=True)}
+        # At a past moment two tiles may share a field: then one of them at most is there.
+        self._named: dict[bytes, list[tuple[int, int]]] = {}
+        for tile, place in places.items():
+            name = field(tile.step, tile.index, definition.rings[tile.step]).encode()
+            self._named.setdefault(name, []).append((place, tile.index))
         self._places: dict[int, dict[int, int]] = {step: {} for step in definition.steps}  # by step and index
         for tile, place in places.items():
             self._places[tile.step][tile.index] = place
@@ -109,11 +114,11 @@ class TileRead:
             raise not_kept(self._definition, at, "newer tiles have replaced some that it needs")
         return rows | loose
 
-    def _loose(self, held: Held) -> tuple[dict[int, Sequence[Any]], bool]:
+    def _loose(self, held: Held) -> tuple[dict[int, list[Any]], bool]:
         """Return the wanted tiles that are fields, and whether one of them has been replaced by a newer one."""
         named = self._named
-        found = [(*named[name], value) for name, value in held.items() if name in named]
-        rows: dict[int, Sequence[Any]] = {}
+        found = [(*which, value) for name, value in held.items() if name in named for which in named[name]]
+        rows: dict[int, list[Any]] = {}
         newer = False
         every = json.loads(b"[%b]" % b",".join([value for _, _, value in found]))
         for (place, index, _), row in zip(found, every, strict=True):
@@ -162,36 +167,62 @@ class TileRead:
         value = held.get(_PACKED)
         if value is None or self._exact:
             return None
-        definition, packed = self._definition, Packed(self._definition, value)
-        rows, _ = self._loose(held)
-        newest = packed.newest()
-        end = max((step * (index + 1) for step, index in newest.items()), default=0)
-        loose = sorted((self.tiles[place].start, place) for place in rows)
-        for _, place in loose:
-            tile = self.tiles[place]
-            if tile.index <= newest.get(tile.step, tile.index - 1) or tile.start + tile.step < end:
-                return None
-        answers = packed.answers
-        if answers is not None and self._at < answers.since:
-            answers = None
-        found, batch = bool(rows), max((row[1] for row in rows.values()), default=-1)
+        packed = Packed(self._definition, value)
+        answers = packed.answers()
+        rows = self._newer_than(answers, held) if answers is not None and self._at >= answers.since else None
+        if answers is None or rows is None:
+            return None
+        found, batch = bool(rows), max([row[1] for _, row in rows], default=-1)
         for number, cover_ in enumerate(self._covers):
-            mine = [rows[place] for _, place in loose if place in cover_.members]
-            ready = answers is not None and self._at < answers.ends[number]
-            bounds = None if answers is not None and ready else packed.bounds(cover_.runs)
-            if answers.has_tiles[number] if answers is not None and ready else bounds:
+            partials, has_tiles = self._of_packed(packed, answers, number, cover_)
+            if has_tiles:
                 found, batch = True, max(batch, packed.batch)
-            for place in cover_.columns:
-                column = definition.columns[place]
-                if answers is not None and ready and (given := answers.partials[place]) is not None:
-                    partial = given[number]
-                else:
-                    bounds = packed.bounds(cover_.runs) if bounds is None else bounds
-                    partial = packed.merged(place, bounds)
-                if mine:
-                    partial = columns.merge(column, (partial, *[row[2 + place] for row in mine]))
-                merged[cover_.span, place] = partial
+            mine = [row for place, row in rows if place in cover_.members]
+            span = cover_.span
+            for number_ in cover_.columns:
+                merged[span, number_] = self._joined(packed, number_, partials[number_], mine)
         return found, batch
+
+    def _newer_than(self, answers: Answers, held: Held) -> list[tuple[int, list[Any]]] | None:
+        """Return the wanted tiles that are fields, with their places; None if one is not newer than all packed ones."""
+        newest = dict(zip(self._definition.steps, answers.newest, strict=True))
+        end = max([step * (index + 1) for step, index in newest.items() if index is not None])
+        rows, _ = self._loose(held)
+        in_order = sorted(rows.items(), key=lambda item: self.tiles[item[0]].start)
+        for place, row in in_order:
+            tile = self.tiles[place]
+            index = newest[tile.step]
+            if (index is not None and tile.index <= index) or tile.start + tile.step < end:
+                return None
+            for number, size in self._sizes.items():
+                sketch = row[2 + number]
+                if sketch is not None and (coupons := sketches.coupons(sketch, size)) is not None:
+                    row[2 + number] = coupons or None
+        return in_order
+
+    def _joined(self, packed: Packed, number: int, partial: Any, rows: Sequence[Sequence[Any]]) -> Any:
+        """Join a partial over packed tiles with those of newer tiles."""
+        if type(partial) is list and number in self._sizes:
+            newer = [row[2 + number] for row in rows if row[2 + number] is not None]
+            return packed.distinct(partial, newer, self._sizes[number])
+        for row in rows:
+            if (newer := row[2 + number]) is not None:
+                partial = newer if partial is None else self._joins[number](partial, newer)
+        return partial
+
+    def _of_packed(
+        self, packed: Packed, answers: Answers, number: int, cover_: _Cover
+    ) -> tuple[Mapping[int, Any], bool]:
+        """Return the partials of a window over packed tiles, by column, and whether it has any tiles."""
+        wanted, partials = cover_.columns, dict[int, Any]()
+        if self._at < answers.since + answers.seconds[number] * SECOND:
+            partials = {place: every[number] for place, every in enumerate(answers.partials)}
+            wanted = [place for place in wanted if partials[place] is False]
+            if not wanted:
+                return partials, answers.has_tiles[number]
+        bounds = packed.bounds(cover_.runs)
+        partials.update(zip(wanted, packed.merged(wanted, bounds), strict=True))
+        return partials, bool(bounds)
 
 
 def lifetime_in(held: Held) -> list[Any] | None:

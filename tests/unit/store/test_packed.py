@@ -312,12 +312,12 @@ def test_the_bytes_are_those_of_the_protocol() -> None:
     body += bytes((4 + 8 + 3 * 32, 9)) + bytes((5 + 16 + 3 * 32, 2))
     body += b"b\0a" + bytes((0x03,)) + bytes((30, 2)) + bytes((1,)) + struct.pack("<H", 1234)
     body += bytes((0x21, 0x01, 0x10)) + bytes((1, 0x20)) + struct.pack("<II", 5, 7)
-    answers = struct.pack("<q", 403 * HOUR)
-    answers += struct.pack("<II", 2**31 + 65 * 60, 2**31 + 10 * 3_600)  # until tile 403 leaves; until tile 400 does
-    answers += bytes((0, 0 + 16 * 1)) + bytes((7, 0)) + bytes((1 + 16, 1 + 16 * 2))
-    answers += bytes((4 + 8 + 3 * 32, 9)) + bytes((128, 0))
-    answers += bytes((2, 32)) + bytes((2,)) + struct.pack("<H", 1234) + bytes((0x12, 0x11, 0x00))
-    head = struct.pack("<BBHIIIqq", 1, 1, 2, 32 + len(body + answers), 3, len(answers), 9, -(2**63))
+    # The first window holds until tile 403 leaves it, the second one until tile 400 does.
+    seconds, words = [65 * 60, 10 * 3_600], 32 + len(body) - 8
+    partials = [[20, 320], [20, 320], [None, 12.34], [["a"], ["a", "b"]], [None, [2, words, words + 8]]]
+    made = [403 * HOUR, seconds, [True, True], [None, 403], partials]
+    answers = json.dumps(made, separators=(",", ":")).encode()
+    head = struct.pack("<BBHIIIqq", 1, 1, 0, 32 + len(body + answers), 3, len(answers), 9, -(2**63))
     assert assert_packs(view, *(tile(*each) for each in tiles)) == head + body + answers
 
 
@@ -328,7 +328,7 @@ def test_an_entity_without_tiles() -> None:
     assert pack(ALL, []) == []
     row = assert_packs(ALL)
     assert unpack(ALL, row) == {5 * MINUTE: [], HOUR: []}
-    assert HEAD.unpack_from(row)[6] == -1
+    assert HEAD.unpack_from(row)[5] == -1
 
 
 def test_a_view_without_windows() -> None:
@@ -527,9 +527,9 @@ def test_an_answer_holds_exactly_as_long_as_it_says(seed: int) -> None:
         now += int(5 * HOUR * chance.random() ** 3)
         entity.event(now)
     entity.pack()
-    read = Packed(READ, entity.held[b"packed"])
-    assert read.answers is not None
-    assert min(read.answers.ends) > now
+    answers = Packed(READ, entity.held[b"packed"]).answers()
+    assert answers is not None
+    assert min(answers.seconds) > 0
     for at in range(now - now % READ.steps[0] + READ.steps[0], now + 14 * DAY, READ.steps[0]):
         assert_same_read(entity, at, exact=False)
 
