@@ -40,7 +40,7 @@ final class Packed {
     in = ByteBuffer.wrap(value).order(ByteOrder.LITTLE_ENDIAN);
     int version = in.get();
     int formOfNames = in.get();
-    in.getShort(); // the number of answers
+    in.getShort(); // nothing yet
     int size = in.getInt();
     int bytesOfNames = in.getInt();
     int bytesOfAnswers = in.getInt();
