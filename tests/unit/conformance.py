@@ -315,15 +315,15 @@ CASES: tuple[Case, ...] = (
 )
 
 
-def document() -> str:
+def document(cases: Sequence[Case] = CASES) -> str:
     """One line per view and per case, so that a diff shows which changed."""
     views = {
         view.__leftfold_definition__.view: json.loads(manifest(Build(view.__leftfold_definition__, GENERATION)))
         for view in VIEWS
     }
     lines = [f"  {json.dumps(name)}: {_line(made)}" for name, made in views.items()]
-    cases = [f"  {_line(case.document())}" for case in CASES]
-    return '{"views": {\n' + ",\n".join(lines) + '\n},\n"cases": [\n' + ",\n".join(cases) + "\n]}\n"
+    lined = [f"  {_line(case.document())}" for case in cases]
+    return '{"views": {\n' + ",\n".join(lines) + '\n},\n"cases": [\n' + ",\n".join(lined) + "\n]}\n"
 
 
 def _line(made: Any) -> str:
