@@ -169,6 +169,8 @@ class _Row:
                 used[feature.step, feature.window].update(feature.columns)
         seconds, has_tiles = [], []
         partials: list[Partials] = [[] for _ in definition.columns]
+        shorter: list[tuple[int, int, int]] = []
+        known: set[int] = set()  # the columns of the shorter window
         for step, window in every:
             runs, until = self._reached(step, at - window)
             # The newest packed tile starts before any moment that is read. So a window takes all tiles after its first.
@@ -176,17 +178,28 @@ class _Row:
             held = packed.FOREVER if until is None else min((until + window - at) // SECOND, packed.FOREVER - 1)
             seconds.append(max(held, 0))
             has_tiles.append(bool(places))
-            for number in range(len(definition.columns)):
-                answer = self._answer(number, places, words) if number in used[step, window] else None
-                partials[number].append(answer)
+            # A longer window often has the tiles of a shorter one and some before them.
+            inner = shorter[0] if len(places) == len(shorter) == 1 and places[0][::2] == shorter[0][::2] else None
+            for number, mine in enumerate(partials):
+                if number not in used[step, window]:
+                    mine.append(None)
+                elif inner is not None and number in known and mine[-1] is not False:
+                    older = (places[0][0], places[0][1], inner[1])
+                    mine.append(self._answer(number, [older], words, mine[-1]))
+                else:
+                    mine.append(self._answer(number, places, words))
+            shorter = places
+            known = {n for n in used[step, window] if definition.columns[n].aggregate != "distinct"}
         for mine in partials:
             while len(mine) > 1 and repr(mine[-1]) == repr(mine[-2]):
                 mine.pop()
         newest = [indexes[-1] if indexes else None for indexes in self._indexes.values()]
         return json.dumps([at, seconds, has_tiles, newest, partials], separators=(",", ":")).encode()
 
-    def _answer(self, number: int, places: Sequence[tuple[int, int, int]], words: Mapping[int, int]) -> Any:
-        """Return what tiles of one column are, merged; False if a read has to merge them."""
+    def _answer(
+        self, number: int, places: Sequence[tuple[int, int, int]], words: Mapping[int, int], newer: Any = None
+    ) -> Any:
+        """Return what tiles of one column are, merged, with a newer partial; False if a read has to merge them."""
         column = self._definition.columns[number]
         if (column.aggregate == "last_n" and column.size > _ANSWERED_LIST) or (
             column.aggregate == "distinct" and len(places) > 1
@@ -195,7 +208,7 @@ class _Row:
         tiles = [p for s, a, b in places for p in self._partials[s][number][a:b] if p is not None]
         if column.aggregate != "distinct":
             try:
-                return columns.merge(column, tiles)
+                return columns.merge(column, tiles if newer is None else [*tiles, newer])
             except TypeError:  # partials of several kinds, which only a read that needs them may refuse
                 return False
         if number not in words:
