@@ -1,9 +1,14 @@
 """Reads of a Vector, and writes of a batch, against bare Redis calls.
 
 A read covers two entities, each with eight features over three windows (48 values in all). Real views fill the store
-from a real log, 400 events for each entity. The bare calls fetch the same tiles, one field each, and decode JSON and
-sketches into objects. Only our side also merges tiles into values. A second comparison, with one ready-made value per
-entity, is reported but not judged.
+from a real log, 400 events for each entity. Two comparisons:
+
+- `read_one`, `read_many`: bare calls fetch the same tiles, one field each, and decode JSON and sketches into objects.
+  Only our side also merges tiles into values.
+- `vs_packed`, `vs_packed_later`, `vs_packed_many`: bare calls fetch one ready-made value per entity; just after rows
+  were written, three hours later, and fifty vectors at once. Both moments are also computed from the events.
+
+`bytes_…` divide the memory of an entity by its goal: 400 or 60 events in seven days, eight aggregates or six.
 
 A write sets the rows of a batch: our fenced writer against a bare pipelined loop that sets the same fields. `packing`
 compares our writer that packs older tiles with the same one that does not, as entities get one event after another;
@@ -18,9 +23,11 @@ import random
 import statistics
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import redis
 from datasketches import hll_sketch
@@ -28,16 +35,19 @@ from datasketches import hll_sketch
 import leftfold
 from bench.engines import project
 from bench.pairs import Case, interleave, note
-from bench.rows import BY_FIELDS, definition_of, store_by_fields, tiles_in
+from bench.rows import BY_FIELDS, definition_of, store_by_fields
 from leftfold import clock
 from leftfold.fold import columns
+from leftfold.fold.compute import compute
 from leftfold.fold.definition import Definition
 from leftfold.fold.durations import SECOND
+from leftfold.fold.expressions import to_micros
 from leftfold.store.engine import BuildPlace
 from leftfold.store.frames import framed_row
 from leftfold.store.layout import field
 from leftfold.store.opening import open_store
 from leftfold.store.redis.names import row_key
+from leftfold.store.tile_read import TileRead
 from leftfold.store.writer import write_rows
 
 ENTITIES = 200
@@ -45,9 +55,13 @@ EVENTS = 80_000
 READS = 400  # reads of each side in a pair; a tenth of that for reads of many
 MANY = 50
 GOAL = 1.3
+READY_GOAL, LATER_GOAL, LATER = 2.0, 4.0, timedelta(hours=3)
+BYTES_GOALS = {"users": 3_300, "few": 1_700}
+SPARSE_BYTES_GOALS = {"users": 1_500, "few": 800}
 WRITTEN = 40_000  # entities, with TILES tiles each
 TILES = 5
 WRITE_GOAL = 1.0
+START = 1_772_323_200 * SECOND
 OURS, BARE = (BuildPlace("bench", "write", side) for side in ("ours", "bare"))
 SPARSE, SPARSE_EVENTS = 500, 60  # entities, and events of each in seven days
 
@@ -68,7 +82,7 @@ class Click(lf.Event):
 clicks = lf.Topic("clicks", Click, key=Click.user_id, time=Click.at, lateness="8d")
 
 
-def eight(other):
+def eight(other, but=()):
     made = {}
     for window in ("1h", "24h", "7d"):
         made |= {
@@ -81,11 +95,12 @@ def eight(other):
             f"recent_{window}": lf.last_n(other, window, n=10),
             f"different_{window}": lf.distinct(other, window),
         }
-    return made
+    return {name: feature for name, feature in made.items() if not name.startswith(but)}
 
 
 Users = type("Users", (lf.Features,), eight(Click.item_id), of=clicks, by=Click.user_id)
 Items = type("Items", (lf.Features,), eight(Click.user_id), of=clicks, by=Click.item_id)
+Few = type("Few", (lf.Features,), eight(Click.item_id, ("recent", "different")), of=clicks, by=Click.user_id)
 Both = type(
     "Both",
     (lf.Vector,),
@@ -96,26 +111,43 @@ Both = type(
 
 def measure(pairs: int) -> dict[str, Case]:
     with tempfile.TemporaryDirectory(prefix="leftfold-bench-") as directory, project(Path(directory), SHOP) as app:
-        fill(app)
-        bench = _Bench(app)
+        events = fill(app)
+        bench = _Bench(app, events)
         equal = bench.equal()
         note(f"vectors equal to the bare calls' tiles, merged by hand: {equal}")
-        sizes = {
+        figures = {
             "bytes_per_entity": bench.bytes_of(bench.row_keys()),
             "bytes_as_fields": bench.bytes_of(BY_FIELDS + key for key in bench.row_keys()),
             "packed_bytes_per_entity": bench.packed_bytes(),
             "server_us_per_entity": bench.server_us(),
         }
-        note(f"in the store: {sizes}")
-        return {
+        note(f"in the store: {figures}")
+        cases = {
             "write": _write(app, pairs),
-            "packing": _packing(app, pairs),
+            **{f"packing{'' if view == 'users' else '_' + view}": _packing(app, view, pairs) for view in BYTES_GOALS},
             "read_one": Case(bench.compare("read_one", pairs, 1), GOAL, equal, lower_is_better=True),
             "read_many": Case(bench.compare("read_many", pairs, MANY), GOAL, equal, lower_is_better=True),
-            "vs_packed": Case(
-                bench.compare("vs_packed", pairs, 1, packed=True), None, equal, lower_is_better=True, figures=sizes
-            ),
         }
+        for name, many, goal, later in (
+            ("vs_packed", 1, READY_GOAL, timedelta()),
+            ("vs_packed_many", MANY, READY_GOAL, timedelta()),
+            ("vs_packed_later", 1, LATER_GOAL, LATER),
+        ):
+            with bench.moved(later):
+                right = bench.equals_the_events()
+                ratios = bench.compare(name, pairs, many, packed=True)
+            cases[name] = Case(ratios, goal, equal and right, lower_is_better=True, figures=figures)
+        for view, goal in BYTES_GOALS.items():
+            size = bench.bytes_of(bench.keys_of(view))
+            cases[f"bytes_{view}_400"] = _bytes(size, goal)
+        for view, goal in SPARSE_BYTES_GOALS.items():
+            size = int(cases[f"packing{'' if view == 'users' else '_' + view}"].figures["bytes_per_entity"])
+            cases[f"bytes_{view}_60"] = _bytes(size, goal)
+        return cases
+
+
+def _bytes(size: int, goal: int) -> Case:
+    return Case((size / goal,), 1.0, outputs_equal=True, lower_is_better=True, figures={"bytes": size, "at_most": goal})
 
 
 def _write(app: leftfold.App, pairs: int) -> Case:
@@ -172,10 +204,10 @@ def _write(app: leftfold.App, pairs: int) -> Case:
     return Case(ratios, WRITE_GOAL, equal)
 
 
-def _packing(app: leftfold.App, pairs: int) -> Case:
+def _packing(app: leftfold.App, view: str, pairs: int) -> Case:
     url = app.online.url.get_secret_value()
     store = redis.Redis.from_url(url)
-    definition = definition_of(app, "users")
+    definition = definition_of(app, view)
     batches = list(_sparse_batches(definition))
     server: dict[bool, float] = {}
 
@@ -203,7 +235,7 @@ def _packing(app: leftfold.App, pairs: int) -> Case:
     write(packs=True), write(packs=False)
     both = zip(keys(packs=True), keys(packs=False), strict=True)
     rows: Any = [(store.hgetall(packed), store.hgetall(plain)) for packed, plain in both]
-    equal = all(_without_batch(definition, one) == _without_batch(definition, other) for one, other in rows)
+    equal = all(_values(definition, one) == _values(definition, other) for one, other in rows)
     size = {packs: sum(store.memory_usage(key, samples=0) or 0 for key in keys(packs=packs)) for packs in (True, False)}
     ratios = interleave("packing", pairs, lambda: write(packs=True), lambda: write(packs=False))
     figures = {
@@ -216,17 +248,20 @@ def _packing(app: leftfold.App, pairs: int) -> Case:
     return Case(ratios, None, equal, figures=figures)
 
 
-def _without_batch(definition: Definition, row: dict[bytes, bytes]) -> dict[tuple[int, int], list[Any]]:
-    return {(step, tile[0]): tile[2:] for step, tile in tiles_in(definition, row)}
+def _values(definition: Definition, row: dict[bytes, bytes]) -> list[str]:
+    """Return the values of a row at some moments after its last event."""
+    finest, end = definition.steps[0], START + 7 * 86_400 * SECOND
+    moments = [end + hours * 3_600 * SECOND for hours in (0, 1, 5, 30)]
+    return [repr(TileRead(definition, at, at + finest, exact=False).values(row, at).values) for at in moments]
 
 
 def _sparse_batches(definition: Definition) -> Iterator[list[tuple[list[str], list[str]]]]:
     """Yield batches in which each entity has one event: the fields and values of the tiles that it makes."""
-    chance, start = random.Random(3), 1_772_323_200 * SECOND
+    chance = random.Random(3)
     for number in range(SPARSE_EVENTS):
         batch = []
         for _ in range(SPARSE):
-            at = start + int((number + chance.random()) * 7 * 86_400 / SPARSE_EVENTS * SECOND)
+            at = START + int((number + chance.random()) * 7 * 86_400 / SPARSE_EVENTS * SECOND)
             event = {
                 "user_id": "u",
                 "item_id": f"i{chance.randrange(ENTITIES)}",
@@ -241,35 +276,65 @@ def _sparse_batches(definition: Definition) -> Iterator[list[tuple[list[str], li
         yield batch
 
 
-def fill(app: leftfold.App) -> None:
-    chance, now = random.Random(1), datetime.now(UTC)
+def fill(app: leftfold.App) -> list[dict[str, Any]]:
+    """Send events, and run the views. Returns the events, with their times in microseconds."""
+    chance, now, sent = random.Random(1), datetime.now(UTC), []
     with app.producer("clicks") as producer:
         for _ in range(EVENTS):
-            producer.send_dict(
-                {
-                    "user_id": f"u{chance.randrange(ENTITIES)}",
-                    "item_id": f"i{chance.randrange(ENTITIES)}",
-                    "price": round(chance.expovariate(1 / 40), 2),
-                    "pieces": chance.randrange(5),
-                    "at": now - timedelta(days=7) * chance.random(),
-                }
-            )
+            event: dict[str, Any] = {
+                "user_id": f"u{chance.randrange(ENTITIES)}",
+                "item_id": f"i{chance.randrange(ENTITIES)}",
+                "price": round(chance.expovariate(1 / 40), 2),
+                "pieces": chance.randrange(5),
+                "at": now - timedelta(days=7) * chance.random(),
+            }
+            producer.send_dict(event)
+            sent.append({**event, "at": to_micros(event["at"])})
     for progress in app.supervisor(until_caught_up=True).run(lambda _: None):
         assert progress.error is None, progress.error
+    return sent
 
 
 class _Bench:
-    def __init__(self, app: leftfold.App) -> None:
+    def __init__(self, app: leftfold.App, events: list[dict[str, Any]]) -> None:
         self._app = app
+        self._events: dict[str, list[dict[str, Any]]] = {}
+        for event in events:
+            for entity in (event["user_id"], event["item_id"]):
+                self._events.setdefault(entity, []).append(event)
         self._store = redis.Redis.from_url(app.online.url.get_secret_value())
         self._chance = random.Random(2)
         streams: Any = app.catalog  # loads the declarations
         self._vector = streams.vectors["both"]
-        self._builds = {v: app.reader.ledger(v)[0] for v in ("users", "items")}  # type: ignore[index] # both are built
+        self._builds = {v: app.reader.ledger(v)[0] for v in ("users", "items", "few")}  # type: ignore[index] # both are built
         self._tiles = _fields_by_hand()
         for view in ("users", "items"):
-            store_by_fields(app, self._store, view, [k for k in self.row_keys() if f":{view}:" in k])
-        self._pack()
+            rows = {key: self._events[key.rpartition(":")[2]] for key in self.keys_of(view)}
+            store_by_fields(app, self._store, view, rows)
+
+    @contextmanager
+    def moved(self, later: timedelta) -> Iterator[None]:
+        """Read so much later, and have ready-made values of that time."""
+        real, by = clock.now_us, int(later.total_seconds() * SECOND)
+        with patch.object(clock, "now_us", lambda: real() + by):
+            self._pack()
+            yield
+
+    def equals_the_events(self) -> bool:
+        """Return whether vectors are what the events of their entities make, at the moment of the read."""
+        for _ in range(50):
+            (person,) = self._people(1)
+            row = self._app.get(self._vector, **person)
+            at = to_micros(row.read_at)
+            for view, entity in (("users", person["user_id"]), ("items", person["item_id"])):
+                wanted = compute(definition_of(self._app, view), self._events[entity], at)
+                if any(row.values[f"{view}_{name}"] != value for name, value in wanted.items()):
+                    return False
+        return True
+
+    def keys_of(self, view: str) -> list[str]:
+        letter = "i" if view == "items" else "u"
+        return [f"lf::row:{view}:{self._builds[view]}:{letter}{number}" for number in range(ENTITIES)]
 
     def compare(self, name: str, pairs: int, many: int, *, packed: bool = False) -> tuple[float, ...]:
         """Return, for each pair, the ratio of the median times of a read: ours / bare."""

@@ -131,8 +131,8 @@ def measure(pairs: int) -> dict[str, Case]:
         root = Path(directory)
         write_model(root / "model.onnx", 49)
         with project(root, STREAMS) as app:
-            fill(app)
-            bench = _Bench(app)
+            events = fill(app)
+            bench = _Bench(app, events)
             for topic, records, seed in (("asked", ASKED, 1), ("few", FEW, 2)):
                 app.send(topic, _asks(app, topic, records, seed))
             equal = _in_one_tick(bench.stream_equal)
@@ -195,7 +195,7 @@ def _in_one_tick(compare: Callable[[], bool]) -> bool:
 
 
 class _Bench:
-    def __init__(self, app: leftfold.App) -> None:
+    def __init__(self, app: leftfold.App, events: list[dict[str, Any]]) -> None:
         self._app = app
         self._vector = app.catalog.scorer("ranker").vector
         definitions = [app.catalog.view(v).definition for v in ("users", "items")]
@@ -208,8 +208,11 @@ class _Bench:
         builds = [app.reader.ledger(v)[0] for v in ("users", "items")]  # type: ignore[index] # both are built
         prefixes = [f"lf:{app.profile.namespace}:row:{v}:{b}:" for v, b in zip(("users", "items"), builds, strict=True)]
         store = redis.Redis.from_url(app.online.url.get_secret_value())
-        for view, prefix in zip(("users", "items"), prefixes, strict=True):
-            store_by_fields(app, store, view, [f"{prefix}{view[0]}{number}" for number in range(ENTITIES)])
+        for view, key, prefix in zip(("users", "items"), ("user_id", "item_id"), prefixes, strict=True):
+            rows: dict[str, list[dict[str, Any]]] = {}
+            for event in events:
+                rows.setdefault(prefix + event[key], []).append(event)
+            store_by_fields(app, store, view, rows)
         topic = app.profile.topic_name("bare_scores")
         schema = avro_schema(app.catalog.topic("bare_scores").event)
         schema_id = app.log[1].id_of(f"{topic}-value", schema)

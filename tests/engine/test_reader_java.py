@@ -12,7 +12,7 @@ import pytest
 
 import leftfold
 from leftfold.fold.expressions import to_micros
-from leftfold.store.client import connect
+from leftfold.store.redis.client import connect
 from tests.engine import projects
 from tests.engine.conftest import Cluster
 from tests.engine.driving import run_until_caught_up

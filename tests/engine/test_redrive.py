@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 import leftfold
 from leftfold import clock
 from leftfold.kafka.rejects import RecordPosition
-from leftfold.run import watermark
+from leftfold.run import redrive, watermark
 from leftfold.run.progress import Progress
 from tests.engine import oracle, projects
 from tests.engine.conftest import Cluster
@@ -193,6 +194,34 @@ def test_a_correction_beyond_history_is_counted(cluster: Cluster, tmp_path: Path
     assert tiles_of(project.app, done.build) == before
     again = run_view(project.app, spark)
     assert again.beyond == 1, "kept with the receipts"
+
+
+@pytest.mark.parametrize("thinned", [True, False])
+def test_older_tiles_beside_a_thinned_one_are_recomputed_too(
+    cluster: Cluster, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, thinned: bool
+) -> None:
+    """What the store left out of them may be gone from the tile that a correction changes."""
+    project = Corrected(cluster, tmp_path, STREAMS)
+    for hours in range(3):
+        moment = START + timedelta(hours=hours)
+        project.send(moment, hours, bad=hours == 1, log_time=moment)
+    run_view(project.app, spark)
+    later = START + timedelta(hours=4)
+    project.send(later, 3, log_time=later)
+    run_view(project.app, spark)
+    if thinned:
+        monkeypatch.setattr(redrive, "_thinned", lambda _, closed: (closed, closed - 10 * 86_400_000_000))
+    project.correct(START + timedelta(hours=1))
+    done = run_view(project.app, spark)
+    assert (done.pending, done.beyond) == (0, 0)
+    store = redis.Redis.from_url(project.app.online.url.get_secret_value())
+    row: Any = store.hgetall(f"lf:{project.app.profile.namespace}:row:{VIEW}:{done.build}:a1")
+    tiles = [json.loads(value) for name, value in row.items() if name.startswith(b"3600:")]
+    batches = {int(tile[0]): int(tile[1]) for tile in tiles}
+    assert len(batches) == 4
+    first, corrected, third, newest = (batches[index] for index in sorted(batches))
+    assert corrected == newest == max(batches.values())
+    assert (first == newest, third == newest) == (thinned, thinned)
 
 
 def positions_in(app: leftfold.App, cluster: Cluster) -> dict[RecordPosition, dict[str, Any]]:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from leftfold.fold.definition import Definition
+from leftfold.fold.durations import SECOND
 from leftfold.fold.reach import CLOCK_SLACK
 from leftfold.kafka.admin import Admin
 from leftfold.offsets import Offsets
@@ -20,6 +22,8 @@ from leftfold.spark.views.tiles import TilesJob
 
 if TYPE_CHECKING:
     from leftfold.spark.session import DataFrame, SparkSession
+
+_DAY = 86_400 * SECOND
 
 
 @dataclass(frozen=True)
@@ -64,8 +68,10 @@ def apply(
 
     `ends` and `number` belong to the last committed batch. Tiles that end by `closed` are closed. `begins` is where the
     build began.
-    If log and archive no longer have every record of a tile, the tile is left as it is: a recomputed one would be
-    wrong. The records that would have changed it are counted as `beyond`.
+    A tile that may have been thinned in the store is recomputed together with all older ones of its entity, because a
+    correction may take away what they were thinned for. If log and archive no longer have every record of a tile, or of
+    those beside it, the tile is left as it is: a recomputed one would be wrong. The records that would have changed it
+    are counted as `beyond`.
     """
     end = admin.end_offsets(topic, 1)[0]
     if end <= since:
@@ -76,14 +82,19 @@ def apply(
     fresh = redriven(session, source, topic, {0: end}, starts={0: since})
     affected = touched(fresh, job, closed)
     reachable: int | None = None
+    thinned, kept_since = _thinned(job.definition, closed)
     for oldest in affected.days:
-        reached = oldest - job.definition.future - CLOCK_SLACK
+        needed = min(oldest, kept_since) if oldest < thinned else oldest
+        reached = needed - job.definition.future - CLOCK_SLACK
         starts, lacking = starts_since(session, source, admin, reached, begins)
         if not lacking:
 
-            def written(starts: Offsets = starts, oldest: int = oldest) -> None:
+            def written(starts: Offsets = starts, oldest: int = oldest, needed: int = needed) -> None:
                 records = in_place(read_history(session, source, starts, ends), session, source, topic, end)
-                write(corrected(records, fresh, job, number, since=oldest, closed=closed), number)
+                made = corrected(
+                    records, fresh, job, number, since=oldest, closed=closed, thinned=thinned, kept_since=needed
+                )
+                write(made, number)
 
             over_history(written)
             reachable = oldest
@@ -92,3 +103,14 @@ def apply(
         return Done(since, affected.open, affected.closes)
     missed = any(reachable is None or day < reachable for day in affected.days)
     return Done(end, beyond=out_of_reach(fresh, job, closed, since=reachable) if missed else 0)
+
+
+def _thinned(definition: Definition, closed: int) -> tuple[int, int]:
+    """Return up to which end the store may have thinned tiles, and from which start on a read may need them.
+
+    Every event that a row has was logged at most lateness and slack after `closed`, or soon after that. Tiles are
+    thinned 25 hours before an entity's newest event, so an hour is left for that. None are where producers stamp a log.
+    """
+    newest = closed + definition.lateness
+    kept_since = newest - _DAY - max(step * ring for step, ring in definition.rings.items())
+    return 0 if any(o.log_time == "producer" for o in definition.origins) else newest - _DAY, kept_since

@@ -165,7 +165,7 @@ class Packed:
     @property
     @_guarded
     def offsets(self) -> dict[int, tuple[int, int, Sequence[int]]]:
-        """Of each step the least index, the number of tiles before its tiles, and the offsets of its tiles."""
+        """The least index of each step, the number of tiles before its tiles, and the offsets of its tiles."""
         return self._places[0]
 
     @cached_property
@@ -211,7 +211,7 @@ class Packed:
         if bits is None:
             return partials
         some = iter(partials)
-        return [next(some) if bits >> place & 1 else None for place in range(count)]
+        return [next(some) if there == "1" else None for there in f"{bits:0{count}b}"[::-1]]
 
     def _there(self, stream: _Stream) -> Sequence[Any]:
         """Return the partials that are not null."""

@@ -12,6 +12,7 @@ import json
 from binascii import a2b_base64
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain
 from math import gcd
 from struct import pack
@@ -30,6 +31,9 @@ _READ_AT_MOST = 25 * 3_600 * SECOND
 # The longest list that an answer has. A longer one costs more bytes than it saves time.
 _ANSWERED_LIST = 64
 _EXACT = 2.0**53  # below it a double holds every integer
+
+_json = json.JSONEncoder(separators=(",", ":")).encode
+_HALF = bytes.maketrans(bytes(range(16)), b"0123456789abcdef")
 
 Partials = list[Any]  # of one column, one for each tile
 
@@ -63,7 +67,7 @@ class _Row:
         self._batch, self._whole_since = row.batch, row.whole_since
         every = row.partials()
         for number, column in enumerate(self._definition.columns):
-            if column.aggregate == "distinct":
+            if column.aggregate == "distinct" and str in set(map(type, every[number])):
                 every[number] = [_coupons(partial, column.size) for partial in every[number]]
         for step, (base, first, offsets) in row.offsets.items():
             self._indexes[step] = [base + offset for offset in offsets]
@@ -160,33 +164,42 @@ class _Row:
     def _answers(self, words: Mapping[int, int]) -> bytes:
         """Return what `packed.Answers` reads. `words` are where the coupons of columns begin."""
         definition, at = self._definition, self._at
-        every = packed.spans(definition)
-        if not every or not self._is_time or not any(self._indexes.values()):
+        used = _columns_of(definition)
+        if not used or not self._is_time or not any(self._indexes.values()):
             return b""
-        used: dict[tuple[int, int], set[int]] = {span: set() for span in every}
-        for feature in definition.windowed:
-            if feature.window is not None:
-                used[feature.step, feature.window].update(feature.columns)
         seconds, has_tiles = [], []
         partials: list[Partials] = [[] for _ in definition.columns]
-        for step, window in every:
+        shorter: list[tuple[int, int, int]] = []
+        known: set[int] = set()  # the columns of the shorter window
+        for (step, window), chosen in used.items():
             runs, until = self._reached(step, at - window)
             # The newest packed tile starts before any moment that is read. So a window takes all tiles after its first.
             places = [(s, a, b) for s, a, b in runs if a < b]
             held = packed.FOREVER if until is None else min((until + window - at) // SECOND, packed.FOREVER - 1)
             seconds.append(max(held, 0))
             has_tiles.append(bool(places))
-            for number in range(len(definition.columns)):
-                answer = self._answer(number, places, words) if number in used[step, window] else None
-                partials[number].append(answer)
+            # A longer window often has the tiles of a shorter one and some before them.
+            inner = shorter[0] if len(places) == len(shorter) == 1 and places[0][::2] == shorter[0][::2] else None
+            for number, mine in enumerate(partials):
+                if number not in chosen:
+                    mine.append(None)
+                elif inner is not None and number in known and mine[-1] is not False:
+                    older = (places[0][0], places[0][1], inner[1])
+                    mine.append(self._answer(number, [older], words, mine[-1]))
+                else:
+                    mine.append(self._answer(number, places, words))
+            shorter = places
+            known = {n for n in chosen if definition.columns[n].aggregate != "distinct"}
         for mine in partials:
-            while len(mine) > 1 and repr(mine[-1]) == repr(mine[-2]):
+            while len(mine) > 1 and (mine[-1] is mine[-2] or repr(mine[-1]) == repr(mine[-2])):
                 mine.pop()
         newest = [indexes[-1] if indexes else None for indexes in self._indexes.values()]
-        return json.dumps([at, seconds, has_tiles, newest, partials], separators=(",", ":")).encode()
+        return _json([at, seconds, has_tiles, newest, partials]).encode()
 
-    def _answer(self, number: int, places: Sequence[tuple[int, int, int]], words: Mapping[int, int]) -> Any:
-        """Return what tiles of one column are, merged; False if a read has to merge them."""
+    def _answer(
+        self, number: int, places: Sequence[tuple[int, int, int]], words: Mapping[int, int], newer: Any = None
+    ) -> Any:
+        """Return what tiles of one column are, merged, with a newer partial; False if a read has to merge them."""
         column = self._definition.columns[number]
         if (column.aggregate == "last_n" and column.size > _ANSWERED_LIST) or (
             column.aggregate == "distinct" and len(places) > 1
@@ -195,7 +208,7 @@ class _Row:
         tiles = [p for s, a, b in places for p in self._partials[s][number][a:b] if p is not None]
         if column.aggregate != "distinct":
             try:
-                return columns.merge(column, tiles)
+                return columns.merge(column, tiles if newer is None else [*tiles, newer])
             except TypeError:  # partials of several kinds, which only a read that needs them may refuse
                 return False
         if number not in words:
@@ -232,6 +245,16 @@ class _Row:
                 at = indexes[end] * this
                 changes.append(at - at % longer + step)
         return runs, min(changes, default=None)
+
+
+@lru_cache(maxsize=16)
+def _columns_of(definition: Definition) -> dict[tuple[int, int], set[int]]:
+    """Return the columns that the features of each window read."""
+    used: dict[tuple[int, int], set[int]] = {span: set() for span in packed.spans(definition)}
+    for feature in definition.windowed:
+        if feature.window is not None:
+            used[feature.step, feature.window].update(feature.columns)
+    return used
 
 
 def _coupons(partial: Any, size: int) -> Any:
@@ -325,7 +348,7 @@ class _Names(dict[str, int]):
                 return packed.NAMES_JOINED, text.encode()
             except UnicodeEncodeError:  # a lone surrogate, which only JSON can have
                 pass
-        return packed.NAMES_JSON, json.dumps(list(self), separators=(",", ":")).encode()
+        return packed.NAMES_JSON, _json(list(self)).encode()
 
 
 def _columns_written(
@@ -359,9 +382,9 @@ def _column(column: Column, partials: Partials, names: _Names) -> tuple[bytes, b
     if type(None) in kinds:
         kinds.discard(type(None))
         first = NULLS
-        bits = "".join(["0" if partial is None else "1" for partial in reversed(partials)])
-        there = int(bits or "0", 2).to_bytes((len(partials) + 7) // 8, "little")
         some = [partial for partial in partials if partial is not None]
+        bits = "".join(["0" if partial is None else "1" for partial in reversed(partials)]) if some else "0"
+        there = int(bits, 2).to_bytes((len(partials) + 7) // 8, "little")
     if kinds <= {tuple, bytes} and kinds:
         lengths = [len(p) if type(p) is tuple else WHOLE + len(p) // 4 for p in some]
         counted, code = _lengths(lengths)
@@ -379,7 +402,7 @@ def _column(column: Column, partials: Partials, names: _Names) -> tuple[bytes, b
         form, code, exponent, stream = made
         return bytes((first + form, code + 16 * exponent)), there + stream, 0
     texts = [packed.plain(partial, column.size) for partial in partials]
-    text = json.dumps(texts, separators=(",", ":")).encode()
+    text = _json(texts).encode()
     return bytes((packed.JSON, 0)), packed.SIZE.pack(len(text)) + text, 0
 
 
@@ -410,18 +433,19 @@ def _texts(values: Sequence[str], names: _Names) -> tuple[int, int, int, bytes]:
 
 
 def _ints(values: Sequence[int], _: _Names) -> tuple[int, int, int, bytes] | None:
-    if min(values) < -INT64 or max(values) >= INT64:
+    low, high = min(values), max(values)
+    if low < -INT64 or high >= INT64:
         return None
     exponent = 0
-    if max(values) >= 256 or min(values) <= -256:
+    if high >= 256 or low <= -256:
         common = gcd(*values)
         while exponent < 15 and common % 10 == 0:
             common //= 10
             exponent += 1
         if exponent:
             ten = 10**exponent
-            values = [value // ten for value in values]
-    stream, code = _numbers(values)
+            values, low, high = [value // ten for value in values], low // ten, high // ten
+    stream, code = _in_width(values, low, high)
     return packed.INTS, code, exponent, stream
 
 
@@ -441,12 +465,14 @@ def _floats(values: Sequence[float], _: _Names) -> tuple[int, int, int, bytes]:
 
 def _numbers(values: Sequence[int]) -> tuple[bytes, int]:
     """Return whole numbers in the smallest width, and its code."""
-    low, high = (min(values), max(values)) if values else (0, 0)
+    return _in_width(values, min(values), max(values)) if values else (b"", HALVES)
+
+
+def _in_width(values: Sequence[int], low: int, high: int) -> tuple[bytes, int]:
     if low >= 0:
         if high < 16:
-            if len(values) % 2:
-                values = [*values, 0]
-            return bytes([16 * a + b for a, b in zip(values[::2], values[1::2], strict=True)]), HALVES
+            digits = bytes(values).translate(_HALF)
+            return bytes.fromhex((digits + b"0" if len(values) % 2 else digits).decode()), HALVES
         if high < 256:
             return bytes(values), 0
         code = 1 if high < 1 << 16 else 2 if high < 1 << 32 else 3

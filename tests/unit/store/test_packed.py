@@ -7,6 +7,7 @@ import random
 import struct
 from base64 import b64encode
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
@@ -435,26 +436,35 @@ def test_rounds_of_packing_equal_a_plain_merge(every: list[list[list[Tile]]]) ->
 
 DAY = 24 * HOUR
 WINDOWS = ((HOUR, 5 * MINUTE), (3 * HOUR, 5 * MINUTE), (DAY, HOUR), (2 * DAY, HOUR), (12 * DAY, DAY))
-READ = definition(
-    [
-        Column("count", None, "int"),
-        Column("sum", "price", "float", scale=2),
-        Column("min", "price", "float"),
-        Column("max", "number", "int"),
-        Column("last", "item", "string"),
-        Column("last_n", "item", "string", size=3),
-        Column("distinct", "item", "string", size=8),
-    ],
-    WINDOWS,
-    "broker",
-)
+COLUMNS = [
+    Column("count", None, "int"),
+    Column("sum", "price", "float", scale=2),
+    Column("min", "price", "float"),
+    Column("max", "number", "int"),
+    Column("last", "item", "string"),
+    Column("last_n", "item", "string", size=3),
+    Column("distinct", "item", "string", size=8),
+]
+
+
+def some_columns(view: Definition) -> Definition:
+    """A view in which each window has other columns."""
+    windows = sorted({f.window for f in view.windowed if f.window is not None})
+    kept = [f for f in view.windowed if (f.columns[0] + windows.index(f.window or 0)) % 3]
+    return replace(view, features=tuple(kept))
+
+
+READ = definition(COLUMNS, WINDOWS, "broker")
+# The shorter ones of one step are a part of the longer ones.
+NESTED = definition(COLUMNS, ((HOUR, 5 * MINUTE), (DAY, HOUR), (2 * DAY, HOUR), (7 * DAY, HOUR)), "broker")
+VIEWS = (READ, NESTED, some_columns(NESTED))
 
 
 class Entity:
     """The tiles of random events: all of them, and as a store has them, of which some are packed."""
 
-    def __init__(self, chance: random.Random) -> None:
-        self.chance = chance
+    def __init__(self, chance: random.Random, view: Definition) -> None:
+        self.chance, self.view = chance, view
         self._events: dict[tuple[int, int], list[dict[str, Any]]] = {}
         self.loose: dict[bytes, bytes] = {}
         self.plain: dict[bytes, bytes] = {}
@@ -470,12 +480,12 @@ class Entity:
             "price": None if number % 7 == 0 else self.chance.randrange(400) / 100,
         }
         self.newest, self._batch = max(self.newest, at), self._batch + 1
-        for step in READ.steps:
+        for step in self.view.steps:
             events = self._events.setdefault((step, at // step), [])
             events.append(event)
             events.sort(key=lambda event: int(event["at"]))
-            partials = [partial(column, events) for column in READ.columns]
-            name = field(step, at // step, READ.rings[step]).encode()
+            partials = [partial(column, events) for column in self.view.columns]
+            name = field(step, at // step, self.view.rings[step]).encode()
             _, text = tile(step, at // step, self._batch, *partials)
             if name not in self.plain or json.loads(self.plain[name])[0] <= at // step:
                 self.plain[name] = text
@@ -487,8 +497,8 @@ class Entity:
             newest[name.partition(b":")[0]] = name
         old = {name: value for name, value in self.loose.items() if name not in newest.values()}
         tiles = [(int(name.partition(b":")[0]) * SECOND, value) for name, value in old.items()]
-        at = self.newest - self.newest % READ.steps[0]
-        (self._packed,) = pack_until(READ, [(self._packed, tiles, at)])
+        at = self.newest - self.newest % self.view.steps[0]
+        (self._packed,) = pack_until(self.view, [(self._packed, tiles, at)])
         self.loose = {name: value for name, value in self.loose.items() if name not in old}
 
     @property
@@ -496,11 +506,12 @@ class Entity:
         return self.loose | ({} if self._packed is None else {b"packed": self._packed})
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_reads_of_packed_tiles_are_those_of_plain_ones(seed: int) -> None:
+@pytest.mark.parametrize("view", VIEWS, ids=("mixed", "nested", "some"))
+@pytest.mark.parametrize("seed", range(9))
+def test_reads_of_packed_tiles_are_those_of_plain_ones(seed: int, view: Definition) -> None:
     """At every moment that a store answers, now and in the past, while events come, also late ones."""
     chance = random.Random(seed)
-    entity, now = Entity(chance), 20_000 * DAY + chance.randrange(24) * HOUR
+    entity, now = Entity(chance, view), 20_000 * DAY + chance.randrange(24) * HOUR
     pause = (20 * MINUTE, 3 * HOUR, 30 * HOUR)[seed % 3]
     compared = 0
     for _ in range(40):
@@ -514,7 +525,7 @@ def test_reads_of_packed_tiles_are_those_of_plain_ones(seed: int) -> None:
             compared += assert_same_read(entity, at, exact=False)
         for _ in range(2):
             edge = now - chance.randrange(DAY)
-            assert_same_read(entity, edge - edge % READ.steps[0], exact=True)
+            assert_same_read(entity, edge - edge % view.steps[0], exact=True)
     assert compared > 100
 
 
@@ -522,7 +533,7 @@ def test_reads_of_packed_tiles_are_those_of_plain_ones(seed: int) -> None:
 def test_an_answer_holds_exactly_as_long_as_it_says(seed: int) -> None:
     """A row is read at each of the finest steps, until all windows have passed it."""
     chance = random.Random(seed)
-    entity, now = Entity(chance), 20_000 * DAY
+    entity, now = Entity(chance, READ), 20_000 * DAY
     for _ in range(25):
         now += int(5 * HOUR * chance.random() ** 3)
         entity.event(now)
@@ -536,12 +547,9 @@ def test_an_answer_holds_exactly_as_long_as_it_says(seed: int) -> None:
 
 def assert_same_read(entity: Entity, at: int, *, exact: bool) -> bool:
     """Compare a read of what is packed with one of plain tiles. Returns whether something was found."""
-    finest = READ.steps[0]
-    plan = (
-        TileRead(READ, at, at, exact=True)
-        if exact
-        else TileRead(READ, at - at % finest, at - at % finest + finest, exact=False)
-    )
+    view, finest = entity.view, entity.view.steps[0]
+    tick = at - at % finest
+    plan = TileRead(view, at, at, exact=True) if exact else TileRead(view, tick, tick + finest, exact=False)
     results: list[Any] = []
     for held in (entity.held, entity.plain):
         try:

@@ -122,16 +122,34 @@ def out_of_reach(fresh: DataFrame, job: TilesJob, closed: int, *, since: int | N
 
 
 def corrected(
-    records: DataFrame, fresh: DataFrame, job: TilesJob, number: int, *, since: int, closed: int
+    records: DataFrame,
+    fresh: DataFrame,
+    job: TilesJob,
+    number: int,
+    *,
+    since: int,
+    closed: int,
+    thinned: int,
+    kept_since: int,
 ) -> DataFrame:
     """The packed closed tiles, from `since` on, that re-driven records touch, recomputed.
 
-    `fresh` are the re-driven records. `records` are the log with all re-driven records in place.
+    `fresh` are the re-driven records. `records` are the log with all re-driven records in place. Where a record touches
+    a tile that ends by `thinned`, all closed tiles of its entity from `kept_since` on are recomputed: older ones in the
+    store may lack what that tile had, and it may no longer have it.
     """
     reached = (F.col("end_us") <= F.lit(closed)) & (F.col("end_us") - F.col("step") >= F.lit(since))
-    wanted = _tiles_of(fresh, job).where(reached).select(*_TILE).distinct()
+    wanted = _tiles_of(fresh, job).where(reached)
+    wanted = wanted.select(
+        *(F.col(name).alias(f"wanted_{name}") for name in _TILE),
+        (F.col("end_us") <= F.lit(thinned)).alias("all"),
+    ).distinct()
     computed = tiles(records, job.definition, delay=0, stream=job.between).where(F.col("step") > 0)
-    return pack(computed.join(wanted, list(_TILE), "left_semi"), job.definition, number)
+    end_us = F.unix_micros("tile_end")
+    is_kept = (end_us <= F.lit(closed)) & (end_us - F.col("step") >= F.lit(kept_since))
+    is_wanted = (F.col("step") == F.col("wanted_step")) & (F.col("tile_end") == F.col("wanted_tile_end"))
+    matches = (F.col("entity") == F.col("wanted_entity")) & (is_wanted | (F.col("all") & is_kept))
+    return pack(computed.join(wanted, matches, "left_semi"), job.definition, number)
 
 
 def _tiles_of(fresh: DataFrame, job: TilesJob) -> DataFrame:

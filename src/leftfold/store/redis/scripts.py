@@ -104,7 +104,16 @@ for j = 1, #names do
   if held[j] ~= ARGV[3 + 2 * j] then return 0 end
 end
 redis.call('HSET', KEYS[1], 'packed', ARGV[3], 'packed_batch', ARGV[2])
-redis.call('HDEL', KEYS[1], unpack(names))
+if #names < 50 then
+  redis.call('HDEL', KEYS[1], unpack(names))
+  return 1
+end
+-- A hash keeps the table that it had for many fields. So what is left of them becomes a new one.
+for first = 1, #names, 1000 do redis.call('HDEL', KEYS[1], unpack(names, first, math.min(first + 999, #names))) end
+local left, ttl = redis.call('HGETALL', KEYS[1]), redis.call('PTTL', KEYS[1])
+redis.call('DEL', KEYS[1])
+redis.call('HSET', KEYS[1], unpack(left))
+if ttl > 0 then redis.call('PEXPIRE', KEYS[1], ttl) end
 return 1
 """
 
