@@ -46,7 +46,7 @@ class Constants:
     packed_value_bytes: int = 64
     # A row with more tiles has most of them in one packed field (store/packer.py). A test compares.
     loose_tiles: int = 16
-    packed_row_bytes: float = 140  # of the packed field and its batch, without tiles; of rows that were looked at once
+    packed_row_bytes: float = 250  # of the packed field and its batch, without tiles and answers. A test compares.
     store_tiles: float = 100_000  # tiles a second that one Redis takes: it runs one script at a time. Probed.
     # Memory of one Redis for rows. A node of twice that: while Redis saves, it may hold a second copy of what changes.
     store_node_bytes: float = 64e9

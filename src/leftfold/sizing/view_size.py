@@ -286,7 +286,7 @@ def _online_lines(definition: Definition, load: Load, constants: Constants, name
     tiles = expected_tiles(definition, load, MONTH_S)
     yield Line(
         "tiles after 30 days",
-        "for each step: slots × (1 - e^-(records of a key ÷ slots)): what such a load has filled by then",
+        "for each step: slots × (1 - e^-(records of a key in their time ÷ slots)): what such a load fills",
         " + ".join(f"{count:.3g} of {text(step) if step else 'all time'}" for step, count in tiles.items()),
         sum(tiles.values()),
         "tiles",
@@ -297,11 +297,14 @@ def _online_lines(definition: Definition, load: Load, constants: Constants, name
 
 
 def expected_tiles(definition: Definition, load: Load, age_s: float) -> dict[int, float]:
-    """The number of slots of each step that an entity has filled after `age_s`, if records arrive evenly."""
+    """The number of slots of each step that an entity has filled after `age_s`, if records arrive evenly.
+
+    A tile that no read reaches any more is dropped when the row is packed.
+    """
     assert load.keys is not None
-    records = load.rate / load.keys * age_s
+    each = load.rate / load.keys
     rings = {step: min(ring, age_s * SECOND / step + 1) for step, ring in definition.rings.items()}
-    tiles = {step: slots * -math.expm1(-records / slots) for step, slots in rings.items()}
+    tiles = {step: n * -math.expm1(-each * min(age_s, n * step / SECOND) / n) for step, n in rings.items()}
     return {**tiles, 0: 1.0} if definition.lifetime else tiles
 
 
@@ -319,9 +322,14 @@ def online_bytes(
     """
     name = widths.row_name(definition.view, namespace, len(definition.keys))
     loose, packed = _loose_and_packed(definition, tiles, constants)
-    mean = _tile_text(definition, tiles) + _beside_tile(definition, tiles, constants)
-    whole = constants.packed_row_bytes + packed * widths.packed_tile(definition, events) if packed else 0
-    return constants.entity_bytes + name + loose * mean + whole
+    mean = _tile_text(definition, tiles, events) + _beside_tile(definition, tiles, constants)
+    whole = _packed_field(definition, tiles, constants, events) + packed * widths.packed_tile(definition, events)
+    return constants.entity_bytes + name + loose * mean + (whole if packed else 0)
+
+
+def _packed_field(definition: Definition, tiles: dict[int, float], constants: Constants, events: float | None) -> float:
+    """The bytes of the packed field without its tiles."""
+    return constants.packed_row_bytes + widths.answers(definition, events and events * sum(tiles.values()))
 
 
 def _loose_and_packed(definition: Definition, tiles: dict[int, float], constants: Constants) -> tuple[float, float]:
@@ -337,8 +345,8 @@ def _loose_and_packed(definition: Definition, tiles: dict[int, float], constants
     return loose, max(0, count - loose)
 
 
-def _tile_text(definition: Definition, tiles: dict[int, float]) -> float:
-    return sum(n * widths.tile_text(definition, step) for step, n in tiles.items()) / sum(tiles.values())
+def _tile_text(definition: Definition, tiles: dict[int, float], events: float | None) -> float:
+    return sum(n * widths.tile_text(definition, step, events) for step, n in tiles.items()) / sum(tiles.values())
 
 
 def _beside_tile(definition: Definition, tiles: dict[int, float], constants: Constants) -> float:
@@ -346,7 +354,7 @@ def _beside_tile(definition: Definition, tiles: dict[int, float], constants: Con
     return constants.loose_tile_bytes if packed else _beside(loose, widths.value_text(definition), constants)
 
 
-def _beside(tiles: float, value: int, constants: Constants) -> float:
+def _beside(tiles: float, value: float, constants: Constants) -> float:
     """The bytes that Redis adds to a tile. They are few while it packs the row, that is, with few and short values."""
     packs = tiles <= constants.packed_tiles and value <= constants.packed_value_bytes
     return constants.tile_bytes if packs else constants.loose_tile_bytes
@@ -355,13 +363,14 @@ def _beside(tiles: float, value: int, constants: Constants) -> float:
 def _entity_line(definition: Definition, tiles: dict[int, float], constants: Constants, namespace: str) -> Line:
     name = widths.row_name(definition.view, namespace, len(definition.keys))
     loose, packed = _loose_and_packed(definition, tiles, constants)
-    mean, beside = _tile_text(definition, tiles), _beside_tile(definition, tiles, constants)
+    mean, beside = _tile_text(definition, tiles, None), _beside_tile(definition, tiles, constants)
     formula = "of a row + its name + tiles × (text + what Redis adds)"
     numbers = f"{constants.entity_bytes:.0f} + {name} + {number(loose)} × ({mean:.0f} + {beside:.0f})"
     if packed:
         formula += " + of the packed field + packed tiles × bytes of one"
         numbers += (
-            f" + {constants.packed_row_bytes:.0f} + {number(packed)} × {widths.packed_tile(definition, None):.0f}"
+            f" + {_packed_field(definition, tiles, constants, None):.0f} + {number(packed)} × "
+            f"{widths.packed_tile(definition, None):.0f}"
         )
     each = online_bytes(definition, tiles, constants, namespace)
     return Line("online bytes per entity", formula, numbers, each, "B")

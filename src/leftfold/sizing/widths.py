@@ -17,6 +17,8 @@ TEXT = 12
 _PLACE = 34
 # The length of a build in the name of a row: a fingerprint and the start of a checkpoint's id (store/layout.py).
 _BUILD = 21
+# A past read reaches so far back, and to the edge of the longest step.
+_PAST = 25 * 3_600 * SECOND
 # The digits of numbers in a tile's text: its index (5-minute tiles since 1970 have 7 digits), a batch, a count, and a
 # sum in units.
 _INDEX, _BATCH, _COUNT, _SUM = 7, 6, 2, 6
@@ -45,18 +47,21 @@ def _state_column(column: Column) -> int:
             return 8 + text
 
 
-def tile_text(definition: Definition, step: int) -> int:
-    """The bytes of the field and value of one tile in the store. Step 0 is the tile of all time."""
+def tile_text(definition: Definition, step: int, events: float | None = None) -> float:
+    """The bytes of the field and value of one tile in the store. Step 0 is the tile of all time.
+
+    Without the number of its `events`, what it can have at most.
+    """
     field = len("life") if step == 0 else len(f"{step // SECOND}:{definition.rings[step] - 1}")
     index = _SCALARS["datetime"] if step == 0 else _INDEX
-    return field + value_text(definition, index)
+    return field + value_text(definition, events, index)
 
 
-def value_text(definition: Definition, index: int = _INDEX) -> int:
-    return 2 + index + 1 + _BATCH + sum(1 + _partial_text(c) for c in definition.columns)
+def value_text(definition: Definition, events: float | None = None, index: int = _INDEX) -> float:
+    return 2 + index + 1 + _BATCH + sum(1 + _partial_text(c, events) for c in definition.columns)
 
 
-def _partial_text(column: Column) -> int:
+def _partial_text(column: Column, events: float | None) -> float:
     one = _SCALARS[column.kind]
     match column.aggregate:
         case "count":
@@ -64,31 +69,55 @@ def _partial_text(column: Column) -> int:
         case "sum":
             return _SUM
         case "last_n":
-            return 2 + column.size * (one + 1)
+            return 2 + (column.size if events is None else min(events, column.size)) * (one + 1)
         case "distinct":
-            return 2 + 4 * -(-((1 << column.size) + 40) // 3)  # base64
+            return 2 + 4 * _sketch(column, events) / 3  # base64
         case _:
             return one
+
+
+def _sketch(column: Column, events: float | None) -> float:
+    """The bytes of a sketch: a list of what it was given, as long as these are few."""
+    most = (1 << column.size) + 40
+    return most if events is None else min(8 + 4 * events, most)
 
 
 def packed_tile(definition: Definition, events: float | None) -> float:
     """The bytes of a tile in the packed field of a row. Without the number of its `events`, what it can have at most.
 
-    Each column takes the smallest width for its numbers, and a text is there once for all tiles.
+    Each column takes the smallest width for its numbers, and a text is there once for all tiles. Of tiles that no past
+    read reaches, minima, last values and the like are mostly left out (store/packing.py).
     """
-    return 1 + sum(_most_packed(c) if events is None else _packed_column(c, events) for c in definition.columns)
+    if events is None:
+        return 1 + sum(map(_most_packed, definition.columns))
+    young = min(1, _PAST / (definition.longest_window or _PAST))
+    return 1 + sum(_packed_column(c, events, young) for c in definition.columns)
 
 
-def _packed_column(column: Column, events: float) -> float:
+def _packed_column(column: Column, events: float, young: float) -> float:
+    width = {"int": 1, "bool": 1, "float": 2, "datetime": 4}.get(column.kind, 2)
     match column.aggregate:
         case "count":
-            return 1
+            return 0.5
+        case "sum":
+            return width
         case "last_n":
-            return 1 + min(events, column.size)
+            return 0.5 + young * min(events, column.size)
         case "distinct":
-            return 1 + min(4 * events, (1 << column.size) + 40)
+            return 0.5 + min(4 * events, (1 << column.size) + 40)
         case _:
-            return {"int": 1, "bool": 1, "float": 2, "datetime": 4}.get(column.kind, 2)
+            text = TEXT + 1 if column.kind == "string" else 0
+            return 0.125 + young * (width + text)
+
+
+def answers(definition: Definition, events: float | None) -> float:
+    """The bytes of the merged answers in the packed field. `events` are those of the longest window."""
+    wanted = {(f.window, f.step, number) for f in definition.windowed if f.window is not None for number in f.columns}
+    found = 0.0
+    for window, _, number in wanted:
+        column, inside = definition.columns[number], events and events * window / definition.longest_window
+        found += 2 if column.aggregate == "distinct" else 1 + _partial_text(column, inside)  # these have no answer
+    return found
 
 
 def _most_packed(column: Column) -> float:
