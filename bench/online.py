@@ -311,6 +311,7 @@ class _Bench:
         for view in ("users", "items"):
             rows = {key: self._events[key.rpartition(":")[2]] for key in self.keys_of(view)}
             store_by_fields(app, self._store, view, rows)
+        self._pack()
 
     @contextmanager
     def moved(self, later: timedelta) -> Iterator[None]:

@@ -107,7 +107,7 @@ def unknown_layout(tmp: Path) -> None:
 def packed_row_unreadable(tmp: Path) -> None:
     definition = built(tmp).definition
     assert isinstance(definition, Definition)
-    unpack(definition, HEAD_OF_TILES.pack(9, 0, 0, 0, -1))
+    unpack(definition, HEAD_OF_TILES.pack(9, 0, 0, 0, 0, -1, 0))
 
 
 def feature_not_built(tmp: Path) -> None:
