@@ -292,19 +292,32 @@ def _online_lines(definition: Definition, load: Load, constants: Constants, name
         "tiles",
     )
     records = load.rate / load.keys * sum(ring * step / SECOND for step, ring in definition.rings.items())
-    each = online_bytes(definition, tiles, constants, namespace, events=records / sum(tiles.values()))
+    each = online_bytes(
+        definition,
+        tiles,
+        constants,
+        namespace,
+        events=records / sum(tiles.values()),
+        slots=sum(_filled_slots(definition, load, MONTH_S, MONTH_S).values()),
+    )
     yield _in_all(load, "online bytes, 30 days", each)
 
 
 def expected_tiles(definition: Definition, load: Load, age_s: float) -> dict[int, float]:
-    """The number of slots of each step that an entity has filled after `age_s`, if records arrive evenly.
+    """The number of tiles of each step that reads reach and an entity has after `age_s`, if records arrive evenly.
 
     A tile that no read reaches any more is dropped when the row is packed.
     """
+    return _filled_slots(definition, load, age_s, 0)
+
+
+def _filled_slots(definition: Definition, load: Load, age_s: float, least_s: float) -> dict[int, float]:
+    """The number of slots of each step that the records of an entity have filled, at least those of `least_s`."""
     assert load.keys is not None
     each = load.rate / load.keys
     rings = {step: min(ring, age_s * SECOND / step + 1) for step, ring in definition.rings.items()}
-    tiles = {step: n * -math.expm1(-each * min(age_s, n * step / SECOND) / n) for step, n in rings.items()}
+    spans = {step: min(age_s, max(n * step / SECOND, least_s)) for step, n in rings.items()}
+    tiles = {step: n * -math.expm1(-each * spans[step] / n) for step, n in rings.items()}
     return {**tiles, 0: 1.0} if definition.lifetime else tiles
 
 
@@ -315,14 +328,16 @@ def online_bytes(
     namespace: str,
     *,
     events: float | None = None,
+    slots: float = 0,
 ) -> float:
     """The bytes in the online store for one entity that holds so many tiles of each step, with so many events in each.
 
-    Without a number of events, those that it can take at most.
+    Without a number of events, those that it can take at most. With `slots` filled, some of them by tiles that no read
+    reaches any more, a row with few other tiles is packed too.
     """
     name = widths.row_name(definition.view, namespace, len(definition.keys))
-    loose, packed = _loose_and_packed(definition, tiles, constants)
-    mean = _tile_text(definition, tiles, events) + _beside_tile(definition, tiles, constants)
+    loose, packed = _loose_and_packed(definition, tiles, constants, slots)
+    mean = _tile_text(definition, tiles, events) + _beside_tile(definition, tiles, constants, slots)
     whole = _packed_field(definition, tiles, constants, events) + packed * widths.packed_tile(definition, events)
     return constants.entity_bytes + name + loose * mean + (whole if packed else 0)
 
@@ -332,25 +347,27 @@ def _packed_field(definition: Definition, tiles: dict[int, float], constants: Co
     return constants.packed_row_bytes + widths.answers(definition, events and events * sum(tiles.values()))
 
 
-def _loose_and_packed(definition: Definition, tiles: dict[int, float], constants: Constants) -> tuple[float, float]:
+def _loose_and_packed(
+    definition: Definition, tiles: dict[int, float], constants: Constants, slots: float = 0
+) -> tuple[float, float]:
     """The tiles of a row that are fields of their own, and those that are packed into one.
 
     When there are too many fields, all are packed but the newest of each step. So on average half of the others are
-    there.
+    there, and half of these are of a step so short that nothing of it is read any more.
     """
     count = sum(tiles.values())
-    if count <= constants.loose_tiles:
+    if max(count, slots) <= constants.loose_tiles:
         return count, 0
     loose = (len(definition.steps) + constants.loose_tiles) / 2
-    return loose, max(0, count - loose)
+    return loose, max(0, count - loose / 2)
 
 
 def _tile_text(definition: Definition, tiles: dict[int, float], events: float | None) -> float:
     return sum(n * widths.tile_text(definition, step, events) for step, n in tiles.items()) / sum(tiles.values())
 
 
-def _beside_tile(definition: Definition, tiles: dict[int, float], constants: Constants) -> float:
-    loose, packed = _loose_and_packed(definition, tiles, constants)
+def _beside_tile(definition: Definition, tiles: dict[int, float], constants: Constants, slots: float = 0) -> float:
+    loose, packed = _loose_and_packed(definition, tiles, constants, slots)
     return constants.loose_tile_bytes if packed else _beside(loose, widths.value_text(definition), constants)
 
 
