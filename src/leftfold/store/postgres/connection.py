@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -37,11 +38,14 @@ _SETTINGS = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "jit": "off",
+    # A plan for each call would take longer than the call.
+    "plan_cache_mode": "force_generic_plan",
     "default_transaction_isolation": "read\\ committed",
     # A writer that is stopped in the middle of a transaction holds rows that others wait for.
     "idle_in_transaction_session_timeout": "10s",
     "statement_timeout": f"{_WRITE_S - 5:.0f}s",
 }
+_MOST = 16  # connections of an event loop, which may have thousands of questions at once
 _TIMES = 5  # a transaction is begun again so often, if another one was in its way
 _SEARCH_PATH = re.compile(r"search_path\s*=\s*\"?([^\s,\"\\]+)")
 _IN_THE_WAY = ("40001", "40P01")
@@ -170,6 +174,7 @@ class AsyncPool:
     def __init__(self, address: Address) -> None:
         self._address = address
         self._idle: list[_AsyncConnection] = []
+        self._most = asyncio.Semaphore(_MOST)
 
     @property
     def may_be_old(self) -> bool:
@@ -177,18 +182,20 @@ class AsyncPool:
 
     @asynccontextmanager
     async def borrowed(self, *, anew: bool) -> AsyncIterator[_AsyncConnection]:
-        if anew:
-            self._idle.clear()
-        connection = self._idle.pop() if self._idle else None
-        if connection is None:
-            connection = await _AsyncConnection.connect(self._address.conninfo, autocommit=True)
-        try:
-            yield connection
-        finally:
-            if connection.info.transaction_status == TransactionStatus.IDLE:
-                self._idle.append(connection)
-            else:
-                await connection.close()
+        old, self._idle = (self._idle, []) if anew else ([], self._idle)
+        for one in old:
+            await one.close()
+        async with self._most:
+            connection = self._idle.pop() if self._idle else None
+            if connection is None:
+                connection = await _AsyncConnection.connect(self._address.conninfo, autocommit=True)
+            try:
+                yield connection
+            finally:
+                if connection.info.transaction_status == TransactionStatus.IDLE:
+                    self._idle.append(connection)
+                else:
+                    await connection.close()
 
 
 def is_away(error: psycopg.OperationalError) -> bool:
