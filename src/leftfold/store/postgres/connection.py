@@ -58,6 +58,9 @@ _DENIED = re.compile(
 _TLS = re.compile(r"SSL|certificate|TLS")
 
 
+HIDDEN: LiteralString = "select 1 from pg_namespace where nspname = %s and not has_schema_privilege(oid, 'usage')"
+
+
 class Again(Exception):  # noqa: N818 # no failure: the transaction is begun again
     """Another transaction was in the way."""
 
@@ -138,6 +141,12 @@ class Pool:
                 if getattr(error.__cause__, "sqlstate", None) not in _IN_THE_WAY:
                     raise
         return self.run(once)
+
+    def refuse_hidden(self) -> None:
+        """Raise if the schema is there and this role may not look into it. Its tables then seem to be missing."""
+        schema = self._address.schema
+        if self.run(lambda connection: connection.execute(HIDDEN, (schema,)).fetchone()):
+            raise hidden(self._address)
 
     def close(self) -> None:
         with self._lock:
@@ -277,6 +286,11 @@ def failed(address: Address, error: psycopg.Error) -> StoreError:
         fix=start_or_check(STORE),
         retriable=True,
     )
+
+
+def hidden(address: Address) -> StoreError:
+    """Return the error for a role that may not look into the schema."""
+    return failed(address, psycopg.errors.InsufficientPrivilege(f"permission denied for schema {address.schema}"))
 
 
 def _bad_url() -> StoreError:

@@ -14,7 +14,7 @@ import psycopg
 
 from leftfold.errors import StoreError
 from leftfold.store.engine import BuildPlace, ViewPlace
-from leftfold.store.postgres.connection import Address, AsyncPool, Pool, is_away, lacks_tables
+from leftfold.store.postgres.connection import HIDDEN, Address, AsyncPool, Pool, hidden, is_away, lacks_tables
 from leftfold.store.postgres.tables import build_id, entity_key
 from leftfold.store.row_value import decoded, fields_in
 
@@ -102,7 +102,8 @@ class PostgresClient:
         except StoreError as error:
             if not lacks_tables(error.__cause__):
                 raise
-            return [one.unanswered for one in questions]
+        self._pool.refuse_hidden()
+        return [one.unanswered for one in questions]
 
 
 class AsyncPostgresClient:
@@ -125,6 +126,8 @@ class AsyncPostgresClient:
             except psycopg.Error as error:
                 if not lacks_tables(error):
                     raise
+                if await self._once(HIDDEN, [self._address.schema], anew=False):
+                    raise hidden(self._address) from error
                 return [one.unanswered for one in questions]
         return _answers(questions, places, found)
 

@@ -394,7 +394,8 @@ class PostgresStore:
         except StoreError as error:
             if not lacks_tables(error.__cause__):
                 raise
-            return []
+        self._pool.refuse_hidden()
+        return []
 
 
 def _of(at: ViewPlace) -> tuple[str, str]:
