@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -37,21 +38,27 @@ _SETTINGS = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "jit": "off",
+    # A plan for each call would take longer than the call.
+    "plan_cache_mode": "force_generic_plan",
     "default_transaction_isolation": "read\\ committed",
     # A writer that is stopped in the middle of a transaction holds rows that others wait for.
     "idle_in_transaction_session_timeout": "10s",
-    "statement_timeout": f"{_WRITE_S - 5:.0f}s",
 }
+_MOST = 16  # connections of an event loop, which may have thousands of questions at once
 _TIMES = 5  # a transaction is begun again so often, if another one was in its way
 _SEARCH_PATH = re.compile(r"search_path\s*=\s*\"?([^\s,\"\\]+)")
 _IN_THE_WAY = ("40001", "40P01")
 _NO_TABLES = ("42P01", "3F000")
+_TIMED_OUT = "57014"
 _AWAY = ("08", "57P", "58")  # beginnings of SQLSTATEs: connection, shutdown and start, system
 _DENIED = re.compile(
     r"password authentication failed|no password supplied|pg_hba\.conf|role \".*\" does not exist|"
     r"database \".*\" does not exist|permission denied|is not permitted to log in"
 )
 _TLS = re.compile(r"SSL|certificate|TLS")
+
+
+HIDDEN: LiteralString = "select 1 from pg_namespace where nspname = %s and not has_schema_privilege(oid, 'usage')"
 
 
 class Again(Exception):  # noqa: N818 # no failure: the transaction is begun again
@@ -86,6 +93,7 @@ class Address:
         self.schema = found[1] if found else SCHEMA
         settings = {**_SETTINGS, "search_path": self.schema}
         ours = " ".join(f"-c {name}={value}" for name, value in settings.items())
+        options = f"-c statement_timeout={_WRITE_S - 5:.0f}s {options}"  # a URL may have a shorter one
         self.where = f"{given.get('host', 'localhost')}:{given.get('port', 5432)}"
         self.conninfo = make_conninfo("", **{**_ALIVE, **given, "options": f"{options} {ours}".strip()})
 
@@ -135,6 +143,12 @@ class Pool:
                     raise
         return self.run(once)
 
+    def refuse_hidden(self) -> None:
+        """Raise if the schema is there and this role may not look into it. Its tables then seem to be missing."""
+        schema = self._address.schema
+        if self.run(lambda connection: connection.execute(HIDDEN, (schema,)).fetchone()):
+            raise hidden(self._address)
+
     def close(self) -> None:
         with self._lock:
             idle, self._idle = self._idle, []
@@ -170,6 +184,7 @@ class AsyncPool:
     def __init__(self, address: Address) -> None:
         self._address = address
         self._idle: list[_AsyncConnection] = []
+        self._most = asyncio.Semaphore(_MOST)
 
     @property
     def may_be_old(self) -> bool:
@@ -177,23 +192,27 @@ class AsyncPool:
 
     @asynccontextmanager
     async def borrowed(self, *, anew: bool) -> AsyncIterator[_AsyncConnection]:
-        if anew:
-            self._idle.clear()
-        connection = self._idle.pop() if self._idle else None
-        if connection is None:
-            connection = await _AsyncConnection.connect(self._address.conninfo, autocommit=True)
-        try:
-            yield connection
-        finally:
-            if connection.info.transaction_status == TransactionStatus.IDLE:
-                self._idle.append(connection)
-            else:
-                await connection.close()
+        old, self._idle = (self._idle, []) if anew else ([], self._idle)
+        for one in old:
+            await one.close()
+        async with self._most:
+            connection = self._idle.pop() if self._idle else None
+            if connection is None:
+                connection = await _AsyncConnection.connect(self._address.conninfo, autocommit=True)
+            try:
+                yield connection
+            finally:
+                if connection.info.transaction_status == TransactionStatus.IDLE:
+                    self._idle.append(connection)
+                else:
+                    await connection.close()
 
 
 def is_away(error: psycopg.OperationalError) -> bool:
-    """Return whether the same question may be answered on a new connection."""
-    return error.sqlstate is None or error.sqlstate.startswith(_AWAY)
+    """Return whether the same question may be answered on a new connection. One that timed out is not asked again."""
+    if error.sqlstate is None:
+        return type(error).__name__ != "_WaitTimeout"  # psycopg's own, for a wait that took too long
+    return error.sqlstate.startswith(_AWAY)
 
 
 def lacks_tables(error: BaseException | None) -> bool:
@@ -254,7 +273,7 @@ def failed(address: Address, error: psycopg.Error) -> StoreError:
             fix="give it more disk or memory, or remove views; leftfold plan shows which builds nobody needs",
             retriable=True,
         )
-    if state and not state.startswith(_AWAY):
+    if state and not state.startswith((*_AWAY, _TIMED_OUT)):
         return StoreError(
             "store-refused",
             f"{at} refused a statement",
@@ -270,6 +289,11 @@ def failed(address: Address, error: psycopg.Error) -> StoreError:
         fix=start_or_check(STORE),
         retriable=True,
     )
+
+
+def hidden(address: Address) -> StoreError:
+    """Return the error for a role that may not look into the schema."""
+    return failed(address, psycopg.errors.InsufficientPrivilege(f"permission denied for schema {address.schema}"))
 
 
 def _bad_url() -> StoreError:
