@@ -1,4 +1,4 @@
-"""The fence inside a real Redis: what an older batch, an older tile or a wrong mark may not do."""
+"""The fence inside a real Redis and Redis Cluster: what an older batch, tile or mark may not do."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ from leftfold.store.redis.names import names_of, row_key
 from leftfold.store.redis.rows import CALLS_PER_ROUND_TRIP, TILES_PER_CALL
 from leftfold.store.redis.scripts import WRITE_ROWS
 from leftfold.store.writer import BuildWriter, write_rows
+from tests.engine.redis_clusters import redis_cluster
 from tests.engine.redis_faults import KINDS, Store, store_behind_an_address
-from tests.engine.stores import Inside, InsideRedis
+from tests.engine.stores import Inside, inside_of
 
 HOUR = 3_600_000_000
 
 
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A Redis of these tests alone: they need no brokers."""
-    with store_behind_an_address(tmp_path_factory.mktemp("store")) as store:
+@pytest.fixture(scope="module", params=[store_behind_an_address, redis_cluster], ids=["redis", "cluster"])
+def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Stores of these tests alone: they need no brokers."""
+    with request.param(tmp_path_factory.mktemp("store")) as store:
         yield store.url
 
 
 @pytest.fixture
 def inside(url: str) -> Inside:
-    return InsideRedis(url)
+    return inside_of(url)
 
 
 @pytest.fixture
@@ -185,7 +186,8 @@ def rows_of(writer: BuildWriter, batch: int, count: int) -> Iterator[FramedRow]:
 
 
 def wrote(writer: BuildWriter, url: str, rows: Iterator[FramedRow]) -> Calls:
-    return write_rows(url, writer.at, rows, 0)[1]
+    (calls,) = write_rows(url, writer.at, rows, 0)[1]
+    return calls
 
 
 @pytest.mark.parametrize("kind", KINDS)
