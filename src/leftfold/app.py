@@ -169,7 +169,7 @@ class App:
     @cached_property
     def online(self) -> OnlineStore:
         """The online store as the profile names it, else the local cluster's."""
-        return self.profile.online or OnlineStore.model_validate({"url": self._endpoints().redis_url})
+        return self.profile.online or OnlineStore.model_validate({"url": self._endpoints().online_url})
 
     @property
     def spark(self) -> Spark:
