@@ -38,6 +38,7 @@ SECTIONS: dict[str, list[Page]] = {
     ],
     "Serve and score": [
         "guide/serving.md",
+        "guide/which-store.md",
         "guide/scoring.md",
         "guide/outcomes.md",
         "guide/evaluation.md",

@@ -169,7 +169,20 @@ class App:
     @cached_property
     def online(self) -> OnlineStore:
         """The online store as the profile names it, else the local cluster's."""
-        return self.profile.online or OnlineStore.model_validate({"url": self._endpoints().online_url})
+        online = self.profile.online
+        if online is None:
+            return OnlineStore.model_validate({"url": self._endpoints().online_url})
+        if not online.is_local_postgres:
+            return online
+        if (url := self._endpoints().postgres_url) is None:
+            raise RunError(
+                "local-postgres-missing",
+                f'profile {self.profile.name} has its online store in "postgres", and no Postgres runs here',
+                why="that is the one of the local cluster, and none was asked for",
+                fix="leftfold up --postgres",
+                retriable=True,
+            )
+        return OnlineStore.model_validate({"url": url})
 
     @property
     def spark(self) -> Spark:

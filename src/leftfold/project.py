@@ -126,6 +126,8 @@ def read_profile(root: Path, document: dict[str, Any], asked: str | None, *, sec
     if "name" in settings:
         raise _bad_profile(name, "name", None)
     named = [part for part in _ENGINES if getattr(profile, part) is not None]
+    if profile.online is not None and profile.online.is_local_postgres:  # part of the local cluster
+        named.remove("online")
     if named and len(named) < 3:
         lacking = " and ".join(part for part in _ENGINES if part not in named)
         raise ProjectError(

@@ -112,9 +112,13 @@ class Spark(_Strict):
 
 
 class OnlineStore(_Strict):
-    kind: Literal["redis"] = "redis"
-    url: SecretStr  # may hold a password
+    kind: Literal["redis", "postgres"] | None = None  # the scheme of the URL says it too
+    url: SecretStr  # may hold a password; "postgres" is the one of `leftfold up --postgres`
     ca: str | None = None  # a PEM file
+
+    @property
+    def is_local_postgres(self) -> bool:
+        return self.url.get_secret_value() == "postgres"
 
     @property
     def address(self) -> str:
@@ -122,7 +126,12 @@ class OnlineStore(_Strict):
         url = self.url.get_secret_value()
         if not self.ca:
             return url
-        return f"{url}{'&' if '?' in url else '?'}ssl_ca_certs={quote(self.ca, safe='/')}"
+        ca = quote(self.ca, safe="/")
+        if url.startswith("redis"):
+            more = f"ssl_ca_certs={ca}"
+        else:
+            more = f"sslrootcert={ca}" + ("" if "sslmode=" in url else "&sslmode=verify-full")
+        return f"{url}{'&' if '?' in url else '?'}{more}"
 
 
 class Profile(_Strict):

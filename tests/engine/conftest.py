@@ -22,6 +22,9 @@ from leftfold.local import cluster as local_cluster
 from leftfold.run import watermark
 from leftfold.testing import TestCluster
 from tests.engine.log import delete_topics
+from tests.engine.postgres_faults import postgres_behind_an_address
+from tests.engine.redis_clusters import redis_cluster_nodes
+from tests.engine.redis_faults import store_behind_an_address
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,27 @@ def postgres(cluster: Cluster) -> str:
     url = local_cluster.up(cluster.root, postgres=True).postgres_url
     assert url is not None
     return url
+
+
+@pytest.fixture(scope="session")
+def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a real Redis Cluster."""
+    with redis_cluster_nodes(tmp_path_factory.mktemp("redis-cluster")) as nodes:
+        yield nodes.url
+
+
+# Those that a test can make go back in time as a whole.
+STORES: dict[str, Any] = {"redis": store_behind_an_address, "postgres": postgres_behind_an_address}
+
+
+_EVERY: dict[str, Any] = {**STORES, "redis-cluster": redis_cluster_nodes}
+
+
+@pytest.fixture(scope="session", params=_EVERY)
+def online_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a store of each engine, for tests that need no brokers."""
+    with _EVERY[request.param](tmp_path_factory.mktemp(request.param)) as store:
+        yield store.url
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -44,9 +44,11 @@ def payments(count: int, chance: random.Random, first: int = 0) -> Iterator[dict
 class Project:
     """A project with one view of payments, in its own namespace."""
 
-    def __init__(self, endpoints: Endpoints, root: Path, streams: str = BOTH, seed: int = 0) -> None:
+    def __init__(
+        self, endpoints: Endpoints, root: Path, streams: str = BOTH, seed: int = 0, *, online: str | None = None
+    ) -> None:
         self.endpoints = endpoints
-        self.app = projects.make(root, endpoints, f"e{uuid.uuid4().hex[:8]}", streams)
+        self.app = projects.make(root, endpoints, f"e{uuid.uuid4().hex[:8]}", streams, online=online)
         projects.apply(self.app)
         self.sent = 0
         self._chance = random.Random(seed)
@@ -82,7 +84,7 @@ class Project:
         assert build is not None
         log = self.log()
         prefix = f"lf:{self.app.profile.namespace}:row:{VIEW}:{build}:"
-        tiles = oracle.check_tiles(log, self.endpoints.redis_url, prefix)
+        tiles = oracle.check_tiles(log, self.app.online.address, prefix)
         if self.app.log[0].partitions([self.changelog]):
             mirrored = read_changelog(self.endpoints.bootstrap, self.changelog, build)
             wrong = oracle.differences(log.slots(), mirrored)

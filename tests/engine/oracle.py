@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
+import psycopg
 import redis
 
 from leftfold.fold.definition import Definition
 from leftfold.store.layout import definition_in
 from leftfold.store.packed import unpack
 from tests.engine.log import read_topic
+from tests.engine.stores import cluster_client
 
 LATENESS_MS = 600_000
 FUTURE_MS = 60_000
@@ -89,31 +91,83 @@ def read_store(url: str, prefix: str) -> dict[tuple[str, str], tuple[int, list[A
 
     It is taken out of the packed value by the reader's own code, which has an oracle of its own.
     """
-    client = redis.Redis.from_url(url)
     held: dict[tuple[str, str], tuple[int, list[Any]]] = {}
-    manifest = client.get(prefix.rstrip(":").replace(":row:", ":build:", 1))
+    read = {"postgresql": _rows_in_postgres, "redis+cluster": _rows_in_cluster}.get(url.partition(":")[0])
+    manifest, rows = (read or _rows_in_redis)(url, prefix)
     definition = None if manifest is None else definition_in(json.loads(manifest))
-    keys = list(client.scan_iter(match=f"{prefix}*", count=10_000))
-    for start in range(0, len(keys), 1_000):
-        pipeline = client.pipeline(transaction=False)
-        chunk = keys[start : start + 1_000]
-        for key in chunk:
-            pipeline.hgetall(key)
-        for key, row in zip(chunk, pipeline.execute(), strict=True):
-            entity = key.decode().removeprefix(prefix)
-            packed = row.pop(b"packed", None)
-            row.pop(b"packed_batch", None)
-            for name, value in row.items():
-                index, _batch, *partials = json.loads(value)
-                held[entity, name.decode()] = (index, partials)
-            if packed is not None:
-                assert isinstance(definition, Definition)
-                for step, tiles in unpack(definition, packed).items():
-                    for index, _batch, *partials in tiles:
-                        slot = (entity, f"{step // 1_000_000}:{index % definition.rings[step]}")
-                        if slot not in held or held[slot][0] < index:
-                            held[slot] = (index, partials)
+    for entity, row in rows:
+        packed = row.pop(b"packed", None)
+        row.pop(b"packed_batch", None)
+        for name, value in row.items():
+            index, _batch, *partials = json.loads(value)
+            held[entity, name.decode()] = (index, partials)
+        if packed is not None:
+            assert isinstance(definition, Definition)
+            for step, tiles in unpack(definition, packed).items():
+                for index, _batch, *partials in tiles:
+                    slot = (entity, f"{step // 1_000_000}:{index % definition.rings[step]}")
+                    if slot not in held or held[slot][0] < index:
+                        held[slot] = (index, partials)
     return held
+
+
+Rows = Iterator[tuple[str, dict[bytes, bytes]]]
+
+
+def _rows_in_redis(url: str, prefix: str) -> tuple[Any, Rows]:
+    client = redis.Redis.from_url(url)
+    keys = list(client.scan_iter(match=f"{prefix}*", count=10_000))
+
+    def rows() -> Rows:
+        for start in range(0, len(keys), 1_000):
+            pipeline = client.pipeline(transaction=False)
+            chunk = keys[start : start + 1_000]
+            for key in chunk:
+                pipeline.hgetall(key)
+            for key, row in zip(chunk, pipeline.execute(), strict=True):
+                yield key.decode().removeprefix(prefix), row
+
+    return client.get(prefix.rstrip(":").replace(":row:", ":build:", 1)), rows()
+
+
+def _rows_in_cluster(url: str, prefix: str) -> tuple[Any, Rows]:
+    client = cluster_client(url)
+    rest = prefix.removeprefix("lf:")
+    namespace, _, view, build, _ = rest.split(":")
+    keys = [key.decode() for key in client.scan_iter(match=f"lf:{{*}}:{rest}*", count=10_000)]
+    rows = ((key.partition(f"}}:{rest}")[2], client.hgetall(key)) for key in keys)
+    return client.get(f"lf:{{control:{namespace}}}:{namespace}:build:{view}:{build}"), rows
+
+
+def _rows_in_postgres(url: str, prefix: str) -> tuple[Any, Rows]:
+    _, namespace, _, view, build, _ = prefix.split(":")
+    with psycopg.connect(url) as connection:
+        if "search_path" not in url:
+            connection.execute("set search_path = leftfold")
+        which = "namespace = %s and view = %s and build = %s"
+        found = connection.execute(
+            f"select id, manifest from leftfold_builds where {which}".encode(), (namespace, view, build)
+        ).fetchone()
+        id, manifest = found or (None, None)
+        rows = connection.execute("select entity, value from leftfold_rows where build = %s", (id,)).fetchall()
+    return manifest, ((entity.decode(), _fields(value)) for entity, value in rows)
+
+
+def _fields(value: bytes) -> dict[bytes, bytes]:
+    """Take a row's value apart, as the protocol says."""
+    assert value[0] == 1
+    count = int.from_bytes(value[1:3], "little")
+    names, values, fields = [], [], {}
+    for number in range(count):
+        start = 3 + 5 * number
+        names.append(value[start])
+        values.append(int.from_bytes(value[start + 1 : start + 5], "little"))
+    at = 3 + 5 * count
+    for name, size in zip(names, values, strict=True):
+        fields[value[at : at + name]] = value[at + name : at + name + size]
+        at += name + size
+    assert at == len(value)
+    return fields
 
 
 def differences(expected: dict[Any, Any], found: dict[Any, Any]) -> list[str]:

@@ -51,13 +51,22 @@ class AccountActivity(lf.Features, of=payments, by=Payment.account):
 
 
 def make(
-    root: Path, endpoints: Endpoints, namespace: str, streams: str = PAYMENTS, *, profile: str = "local"
+    root: Path,
+    endpoints: Endpoints,
+    namespace: str,
+    streams: str = PAYMENTS,
+    *,
+    profile: str = "local",
+    online: str | None = None,
 ) -> leftfold.App:
-    """Make a project whose profile names the cluster's engines, as a profile for production would."""
+    """Make a project whose profile names the cluster's engines, as a profile for production would.
+
+    `online` is the URL of another store than the cluster's Redis.
+    """
     root.mkdir(parents=True, exist_ok=True)
     (root / "streams.py").write_text(streams)
     (root / "leftfold.toml").write_text('[project]\nname = "engine"\ndeclarations = ["streams.py"]\n')
-    name_engines(root, endpoints, namespace, profile=profile)
+    name_engines(root, endpoints, namespace, profile=profile, online=online)
     return leftfold.open(root, profile=profile)
 
 
@@ -70,14 +79,16 @@ def put_build(app: leftfold.App, view: str, role: Literal["active", "staged"]) -
     store.set(getattr(names, role), build.id)
 
 
-def name_engines(root: Path, endpoints: Endpoints, namespace: str, *, profile: str = "local") -> None:
+def name_engines(
+    root: Path, endpoints: Endpoints, namespace: str, *, profile: str = "local", online: str | None = None
+) -> None:
     """Append a profile with these engines to the project's leftfold.toml."""
     with (root / "leftfold.toml").open("a") as toml:
         toml.write(
             f'\n[profile.{profile}]\nnamespace = "{namespace}"\n'
             f'kafka = {{ bootstrap = "{endpoints.bootstrap}" }}\n'
             f'registry = {{ url = "{endpoints.registry_url}" }}\n'
-            f'online = {{ url = "{endpoints.redis_url}" }}\n'
+            f'online = {{ url = "{online or endpoints.redis_url}" }}\n'
         )
 
 

@@ -161,7 +161,7 @@ class RedisClusterNodes:
 
 
 @contextmanager
-def redis_cluster(root: Path) -> Iterator[RedisClusterNodes]:
+def redis_cluster_nodes(root: Path) -> Iterator[RedisClusterNodes]:
     nodes = RedisClusterNodes(root)
     try:
         yield nodes

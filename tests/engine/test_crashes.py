@@ -1,7 +1,8 @@
 """Every step of a batch, and a death at it: nothing lost, nothing doubled, receipts that tile the log.
 
-`make engine` runs each point once, with both stores; `make crash-matrix` 20 times in a warm JVM, and once each with a
-real death of the process and of its JVM. The seed is printed; LEFTFOLD_SEED repeats it.
+`make engine` runs each point once with a changelog, and those of the store on Postgres; `make crash-matrix` 20 times in
+a warm JVM, and once each with a real death of the process and of its JVM. The seed is printed; LEFTFOLD_SEED repeats
+it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,13 @@ FULL = os.environ.get("LEFTFOLD_CRASHES") == "full"
 SEED = int(os.environ.get("LEFTFOLD_SEED", str(random.SystemRandom().randrange(10**6))))
 REPETITIONS = 20 if FULL else 1
 # What each store adds to the points of a batch.
-STORES = {"online": (projects.PAYMENTS, POINTS[:4] + POINTS[-1:]), "changelog": (BOTH, POINTS)}
+ONLINE = (projects.PAYMENTS, POINTS[:4] + POINTS[-1:])
+STORES = {
+    "online": ONLINE,
+    "changelog": (BOTH, POINTS),
+    "postgres": (projects.PAYMENTS, ONLINE[1] if FULL else POINTS[1:4]),
+    "redis-cluster": ONLINE,
+}
 
 
 def started(project: Project, spark: Any) -> RunningView:
@@ -69,14 +76,28 @@ def die(project: Project, spark: Any, point: str) -> None:
     pytest.fail(f"{point}: {view.progress.state}, {view.progress.error}", pytrace=False)
 
 
-@pytest.mark.parametrize("store", [pytest.param("online", marks=pytest.mark.nightly), "changelog"])
+@pytest.mark.parametrize(
+    "store",
+    [
+        pytest.param("online", marks=pytest.mark.nightly),
+        "changelog",
+        "postgres",
+        pytest.param("redis-cluster", marks=pytest.mark.nightly),
+    ],
+)
 @pytest.mark.timeout(7_200 if FULL else 900)
 def test_a_death_at_every_step(
-    cluster: Cluster, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, store: str
+    request: pytest.FixtureRequest,
+    cluster: Cluster,
+    tmp_path: Path,
+    spark: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    store: str,
 ) -> None:
     streams, points = STORES[store]
     chance = random.Random(SEED)
-    project = Project(cluster.endpoints, tmp_path / store, streams, seed=SEED)
+    online = request.getfixturevalue(store.replace("-", "_")) if store in ("postgres", "redis-cluster") else None
+    project = Project(cluster.endpoints, tmp_path / store, streams, seed=SEED, online=online)
     deaths = tiles = 0
     build = None
     for repetition in range(REPETITIONS):

@@ -1,4 +1,4 @@
-"""Rows whose tiles are packed, in a real Redis: a reader gets what it gets of rows that are never packed."""
+"""Rows whose tiles are packed, in a real store: a reader gets what it gets of rows that are never packed."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ from leftfold.store.redis.link import Single
 from leftfold.store.redis.rows import RedisRows
 from leftfold.store.tile_read import TileRead, newest_batch
 from leftfold.store.writer import write_rows
+from tests.engine import stores
 from tests.engine.conftest import Cluster
-from tests.engine.stores import Inside, InsideRedis
+from tests.engine.stores import Inside
 
 MINUTE, HOUR = 60 * SECOND, 3_600 * SECOND
 START = 1_772_323_200 * SECOND
@@ -60,13 +61,13 @@ Batch = dict[str, dict[str, str]]  # entity -> field -> value
 
 
 @pytest.fixture
-def url(cluster: Cluster) -> str:
-    return cluster.endpoints.redis_url
+def url(online_url: str) -> str:
+    return online_url
 
 
 @pytest.fixture
 def inside(url: str) -> Inside:
-    return InsideRedis(url)
+    return stores.inside(url)
 
 
 class History:
@@ -219,14 +220,17 @@ def test_a_repair_may_be_older_than_what_was_packed(url: str, inside: Inside) ->
     assert {row[1][0] for row in taken.values() if row[0] != newest} == {50}
 
 
-def test_a_row_that_changed_meanwhile_is_not_packed(url: str, inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_that_changed_meanwhile_is_not_packed(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In Redis, where packing is a step of its own. In Postgres it is part of the transaction that holds the row."""
+    url = cluster.endpoints.redis_url
+    inside = stores.inside(url)
     rows = Rows(url, inside, packs=False)
     rows.write({"s0": wide(5, LOOSE_TILES + 8, 50)})
     name = field(HOUR, 3, DEFINITION.rings[HOUR])
     changed = text(3, 6, 66).encode()
 
     def meanwhile(self: Packer, row: dict[bytes, bytes]) -> dict[bytes, bytes]:
-        inside.put(rows.at, "s0", name, changed)
+        inside.fill(rows.at, "s0", {name.encode(): changed})
         return was(self, row)
 
     was = Packer._old_tiles

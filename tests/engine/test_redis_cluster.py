@@ -34,7 +34,7 @@ from leftfold.store.redis.link import Command
 from leftfold.store.redis.names import names_of
 from leftfold.store.writer import BuildWriter, write_rows
 from tests.engine.projects import await_true
-from tests.engine.redis_clusters import HOST, Node, RedisClusterNodes, redis_cluster
+from tests.engine.redis_clusters import HOST, Node, RedisClusterNodes, redis_cluster_nodes
 
 FULL = os.environ.get("LEFTFOLD_REDIS_CLUSTER") == "full"
 SEED = int(os.environ.get("LEFTFOLD_SEED", str(random.SystemRandom().randrange(10**6))))
@@ -46,7 +46,7 @@ LEDGER = [LedgerRow("t", 0, "accepted", 10, newest_log=5, newest_event=4, newest
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisClusterNodes]:
-    with redis_cluster(tmp_path_factory.mktemp("cluster")) as made:
+    with redis_cluster_nodes(tmp_path_factory.mktemp("cluster")) as made:
         yield made
 
 

@@ -7,15 +7,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import redis
 
+from leftfold import clock
 from leftfold.errors import StoreError
 from leftfold.store.builds import forget, remove_rows, stored_builds
+from leftfold.store.engine import BuildPlace
+from leftfold.store.frames import framed_row
 from leftfold.store.layout import Build
-from leftfold.store.redis.names import Names
+from leftfold.store.opening import open_store
 from leftfold.store.standings import Standings
-from leftfold.store.writer import BuildWriter
-from tests.engine.conftest import Cluster
+from leftfold.store.writer import BuildWriter, write_rows
+from tests.engine import projects, stores
 from tests.unit.rebuild.declared import activity
 
 VIEW = "activity"
@@ -26,7 +28,7 @@ class Store:
     def __init__(self, url: str) -> None:
         self.url, self.namespace = url, f"s{uuid.uuid4().hex[:8]}"
         self.standings = Standings(url, self.namespace)
-        self.client: Any = redis.Redis.from_url(url, decode_responses=True)
+        self.inside = stores.inside(url)
 
     def build(self, name: str) -> BuildWriter:
         writer = BuildWriter(self.url, self.namespace, Build(activity(), name * 8))
@@ -44,10 +46,13 @@ class Store:
     def roles(self) -> dict[str, str]:
         return {b.id[-1]: b.role for b in stored_builds(self.url, self.namespace, [VIEW])}
 
+    def place(self, name: str) -> BuildPlace:
+        return BuildPlace(self.namespace, VIEW, self.id(name))
+
 
 @pytest.fixture
-def store(cluster: Cluster) -> Store:
-    return Store(cluster.endpoints.redis_url)
+def store(online_url: str) -> Store:
+    return Store(online_url)
 
 
 def test_a_build_takes_readers_over_unless_it_is_held(store: Store) -> None:
@@ -114,13 +119,13 @@ def test_of_two_who_move_at_once_one_is_refused(store: Store, move: str) -> None
     assert store.standings.of(VIEW) == after
 
 
-def test_only_what_nobody_needs_is_removed(store: Store) -> None:
+def test_only_what_nobody_needs_is_removed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = clock.now_us
     store.build("a")
     b = store.build("b")
-    names = Names(store.namespace, VIEW)
-    for name in "ab":
-        store.client.hset(names.row_prefix(store.id(name)) + "e*", "300:1", "[1,0,1,1]")
-    store.client.hset(names.row_prefix(store.id("b")) + "ee", "300:1", "[1,0,1,1]")
+    for name, entities in (("a", ["e*"]), ("b", ["e*", "ee"])):
+        rows = [framed_row(entity, ["300:1"], ["[1,0,1,1]"]) for entity in entities]
+        write_rows(store.url, store.place(name), rows, 0)
 
     def refused(build: str, role: str) -> None:
         with pytest.raises(StoreError, match=f"it is {role}"):
@@ -134,13 +139,46 @@ def test_only_what_nobody_needs_is_removed(store: Store) -> None:
     refused("b", "staged")
     store.standings.promote(store.standings.of(VIEW), keep=DAY)
     refused("a", "kept")
-    store.client.hset(names.left, store.id("a"), 1)
+    monkeypatch.setattr(clock, "now_us", lambda: 1 + DAY + now())
     assert store.roles() == {"a": "left", "b": "followed"}
     remove_rows(store.url, store.namespace, VIEW, store.id("a"))
     assert store.standings.of(VIEW).previous is None
     assert store.roles() == {"a": "left", "b": "followed"}, "until it is forgotten, a plan goes on removing it"
     forget(store.url, store.namespace, VIEW, store.id("a"))
-    left = sorted(store.client.scan_iter(f"lf:{store.namespace}:*", count=1_000))
-    assert not [key for key in left if store.id("a") in key]
-    assert len([key for key in left if ":row:" in key]) == 2
+    assert [store.inside.count(store.place(name)) for name in "ab"] == [0, 2]
     assert store.roles() == {"b": "followed"}
+
+
+def test_a_build_that_was_removed_takes_no_rows_and_no_mark(store: Store) -> None:
+    """Its process was thought dead."""
+    store.build("a")
+    b = store.build("b")
+    b.check(0)
+    remove_rows(store.url, store.namespace, VIEW, store.id("b"))
+    rows = [framed_row("e", ["300:1"], ["[1,0,1,1]"])]
+    _, calls = write_rows(store.url, store.place("b"), rows, 60)
+    with pytest.raises(StoreError, match="store-went-back"):
+        b.mark(0, [], calls)
+
+
+def test_a_lease_has_one_holder(store: Store) -> None:
+    with open_store(store.url) as opened:
+
+        def take(holder: str, *, instead_of: str | None = None, seconds: int = 60) -> bool:
+            return opened.take(store.namespace, "apply", holder, seconds, instead_of=instead_of)
+
+        assert opened.holder(store.namespace, "apply")[0] == ""
+        assert take("one")
+        assert not take("another")
+        assert not take("another", instead_of="a third")
+        holder, seconds = opened.holder(store.namespace, "apply")
+        assert (holder, 0 < seconds <= 60) == ("one", True)
+        assert opened.renew(store.namespace, "apply", "one", 60)
+        assert take("another", instead_of="one")
+        assert not opened.renew(store.namespace, "apply", "one", 60)
+        opened.release(store.namespace, "apply", "one")
+        assert opened.holder(store.namespace, "apply")[0] == "another"
+        opened.release(store.namespace, "apply", "another")
+        assert take("one", seconds=1)
+        projects.await_true(lambda: take("another"), timeout=60, what="the end of a lease")
+        assert not opened.renew(store.namespace, "apply", "one", 60)

@@ -1,12 +1,13 @@
-"""The fence inside a real Redis and Redis Cluster: what an older batch, tile or mark may not do."""
+"""The fence inside a real store, of either engine: what an older batch, an older tile or a wrong mark may not do."""
 
 from __future__ import annotations
 
 import json
+import random
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,28 +16,30 @@ from leftfold.fold.columns import Column
 from leftfold.fold.definition import Definition, Key, Origin, Windowed
 from leftfold.store.engine import BuildPlace, Calls, FramedRow
 from leftfold.store.frames import framed_row
-from leftfold.store.layout import Build, LedgerRow
+from leftfold.store.layout import Build, LedgerRow, field
+from leftfold.store.postgres.connection import Address, Pool
+from leftfold.store.postgres.rows import Call
 from leftfold.store.redis.names import names_of, row_key
 from leftfold.store.redis.rows import CALLS_PER_ROUND_TRIP, TILES_PER_CALL
 from leftfold.store.redis.scripts import WRITE_ROWS
 from leftfold.store.writer import BuildWriter, write_rows
-from tests.engine.redis_clusters import redis_cluster
-from tests.engine.redis_faults import KINDS, Store, store_behind_an_address
-from tests.engine.stores import Inside, inside_of
+from tests.engine import stores
+from tests.engine.conftest import STORES
+from tests.engine.postgres_faults import PostgresStore
+from tests.engine.redis_faults import KINDS, Store
+from tests.engine.stores import Inside
 
 HOUR = 3_600_000_000
 
 
-@pytest.fixture(scope="module", params=[store_behind_an_address, redis_cluster], ids=["redis", "cluster"])
-def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Stores of these tests alone: they need no brokers."""
-    with request.param(tmp_path_factory.mktemp("store")) as store:
-        yield store.url
+@pytest.fixture
+def url(online_url: str) -> str:
+    return online_url
 
 
 @pytest.fixture
 def inside(url: str) -> Inside:
-    return inside_of(url)
+    return stores.inside(url)
 
 
 @pytest.fixture
@@ -98,13 +101,15 @@ def test_a_row_that_has_expired_is_no_row(url: str, at: BuildPlace, inside: Insi
     assert 0 < inside.ttl(at, "k") <= 60
 
 
+def definition() -> Definition:
+    columns, features = (Column("count", None, "int"),), (Windowed("n", (0,), HOUR, HOUR // 12),)
+    origins, keys = (Origin("t", HOUR, "broker"),), (Key("k", "string"),)
+    return Definition("v", origins, None, "at", keys, HOUR, (), columns, features)
+
+
 def a_build(url: str) -> BuildWriter:
     """Announced, as it is before its first batch."""
-    columns, features = (Column("count", None, "int"),), (Windowed("n", (0,), HOUR, HOUR // 12),)
-    definition = Definition(
-        "v", (Origin("t", HOUR, "broker"),), None, "at", (Key("k", "string"),), HOUR, (), columns, features
-    )
-    writer = BuildWriter(url, uuid.uuid4().hex, Build(definition, uuid.uuid4().hex))
+    writer = BuildWriter(url, uuid.uuid4().hex, Build(definition(), uuid.uuid4().hex))
     writer.announce()
     return writer
 
@@ -174,9 +179,12 @@ def test_positions_are_compared_exactly(url: str, at: BuildPlace, inside: Inside
     assert held(inside, at, "other") == {"row": tile(newer, 10, 1)}
 
 
-@pytest.fixture
-def faulty(tmp_path: Path) -> Iterator[Store]:
-    with store_behind_an_address(tmp_path) as store:
+Faulty = Store | PostgresStore
+
+
+@pytest.fixture(params=STORES)
+def faulty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Faulty]:
+    with STORES[request.param](tmp_path) as store:
         yield store
 
 
@@ -192,7 +200,7 @@ def wrote(writer: BuildWriter, url: str, rows: Iterator[FramedRow]) -> Calls:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("batch", [0, 1])
-def test_rows_that_are_lost_before_the_mark_are_noticed(faulty: Store, kind: str, batch: int) -> None:
+def test_rows_that_are_lost_before_the_mark_are_noticed(faulty: Faulty, kind: str, batch: int) -> None:
     """Of two writers, as two tasks are: one is done before the store goes back, the other begins after it."""
     writer = a_build(faulty.url)
     for number in range(batch):
@@ -212,11 +220,11 @@ def test_rows_that_are_lost_before_the_mark_are_noticed(faulty: Store, kind: str
         writer.announce()
         writer.check(batch)
         writer.mark(batch, LEDGER, [wrote(writer, faulty.url, rows_of(writer, batch, 1_000))])
-        assert faulty.primary.client.dbsize() > 1_000
+        assert stores.inside(faulty.url).count(writer.at) == 1_000
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_writer_whose_store_goes_back_under_its_hands(faulty: Store, kind: str) -> None:
+def test_a_writer_whose_store_goes_back_under_its_hands(faulty: Faulty, kind: str) -> None:
     """Between two round trips, onto a server that knows the script already: the client connects anew without a word."""
     round_trip = TILES_PER_CALL * CALLS_PER_ROUND_TRIP
     writer = a_build(faulty.url)
@@ -227,7 +235,8 @@ def test_a_writer_whose_store_goes_back_under_its_hands(faulty: Store, kind: str
         for number, row in enumerate(rows_of(writer, 0, 3 * round_trip)):
             if number == round_trip + 10:
                 faulty.strike(kind)
-                faulty.primary.client.script_load(WRITE_ROWS)
+                if isinstance(faulty, Store):
+                    faulty.primary.client.script_load(WRITE_ROWS)
             yield row
 
     calls = wrote(writer, faulty.url, rows())
@@ -237,33 +246,35 @@ def test_a_writer_whose_store_goes_back_under_its_hands(faulty: Store, kind: str
     assert lost.value.code == "store-went-back"
 
 
-def calls_of(writer: BuildWriter) -> str:
-    return names_of(writer.at).calls(writer.at.build)
-
-
-def sent(client: Any, writer: BuildWriter, call: int) -> int:
+def sent(store: Faulty, writer: BuildWriter, call: int) -> int:
     """Send a call of one tile, and return the number of tiles that took effect."""
-    arguments = ("w", call, 0, 99, "batch", 1, "300:1", tile(1, 0, call))
-    keys = (calls_of(writer), row_key(writer.at, f"{call}"))
-    written, *_ = client.eval(WRITE_ROWS, 2, *keys, *arguments)
+    at, calls = writer.at, Calls("w", call)
+    if isinstance(store, PostgresStore):
+        rows = [framed_row(f"{call}", ["300:1"], [tile(1, 0, call)])]
+        return Pool(Address(store.url), writes=True).transact(Call(at, calls, rows, 0, packs=None, repairs=False))
+    arguments = (calls.writer, call, 0, 99, "batch", 1, "300:1", tile(1, 0, call))
+    keys = (names_of(at).calls(at.build), row_key(at, f"{call}"))
+    written, *_ = store.primary.client.eval(WRITE_ROWS, 2, *keys, *arguments)
     return int(written)
 
 
-def test_a_call_that_is_sent_again_is_one_call(faulty: Store) -> None:
+def test_a_call_that_is_sent_again_is_one_call(faulty: Faulty) -> None:
     """A client may do that when an answer does not come. The mark takes the count with it."""
-    writer, client = a_build(faulty.url), faulty.primary.client
+    writer = a_build(faulty.url)
     writer.check(0)
     for call in (1, 1, 2, 1, 2, 3):
-        assert sent(client, writer, call) == 1
-    assert sent(client, writer, 5) == 0
+        assert sent(faulty, writer, call) == 1
+    assert sent(faulty, writer, 5) == 0
     with pytest.raises(StoreError, match="store-went-back"):
         writer.mark(0, LEDGER, [Calls("w", 5)])
     writer.mark(0, LEDGER, [Calls("w", 3), Calls("without rows", 0)])
     writer.mark(0, LEDGER, [Calls("w", 3)])
-    assert not client.exists(calls_of(writer))
+    writer.check(1)
+    with pytest.raises(StoreError, match="store-went-back"):  # the mark took the count with it
+        writer.mark(1, LEDGER, [Calls("w", 3)])
 
 
-def test_a_store_that_lost_its_manifest_before_the_first_batch(faulty: Store) -> None:
+def test_a_store_that_lost_its_manifest_before_the_first_batch(faulty: Faulty) -> None:
     writer = a_build(faulty.url)
     writer.check(0)
     faulty.strike("flush")
@@ -273,7 +284,7 @@ def test_a_store_that_lost_its_manifest_before_the_first_batch(faulty: Store) ->
 
 
 @pytest.mark.parametrize("kind", ["dump", "failover"])
-def test_re_driven_rows_that_are_lost_are_noticed(faulty: Store, kind: str) -> None:
+def test_re_driven_rows_that_are_lost_are_noticed(faulty: Faulty, kind: str) -> None:
     """Mark and rows of all batches are there; what was re-driven after them is not."""
     writer = a_build(faulty.url)
     writer.check(0)
@@ -294,3 +305,36 @@ def test_re_driven_rows_that_are_lost_are_noticed(faulty: Store, kind: str) -> N
         writer.move_redriven(0, [], since=7, until=9)
     writer.move_redriven(0, [], since=0, until=9)
     writer.check(1, redriven=9)
+
+
+@pytest.fixture(scope="session")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    with ExitStack() as opened:
+        yield [opened.enter_context(open_(tmp_path_factory.mktemp(name))).url for name, open_ in STORES.items()]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_both_engines_keep_the_same_rows(both: list[str], seed: int) -> None:
+    """The rule is there twice, in Lua and in Python: any tiles, in any order, of any batch, repairs among them."""
+    chance = random.Random(seed)
+    writers = [a_build(url) for url in both]
+    defined = definition()
+    entities = [f"e{number}" for number in range(5)]
+    for _ in range(60):
+        batch, repairs = chance.randrange(6), chance.random() < 0.1
+        rows = {}
+        for entity in chance.sample(entities, chance.randrange(1, 5)):
+            tiles = [(chance.randrange(-2, 40), chance.randrange(3)) for _ in range(chance.choice((1, 3, 30)))]
+            rows[entity] = {
+                field(HOUR // 12, index, defined.rings[HOUR // 12]): tile(index, batch, n) for index, n in tiles
+            }
+        framed = [framed_row(entity, list(row), list(row.values())) for entity, row in rows.items()]
+        took = {
+            write_rows(url, writer.at, framed, 60, packs=defined, repairs=repairs)[0]
+            for url, writer in zip(both, writers, strict=True)
+        }
+        assert len(took) == 1
+        for entity in entities:
+            one, other = (stores.inside(url).row(w.at, entity) for url, w in zip(both, writers, strict=True))
+            assert one == other
+    assert any(b"packed" in stores.inside(both[0]).row(writers[0].at, entity) for entity in entities)

@@ -19,7 +19,7 @@ from leftfold.errors import start_or_check
 from leftfold.fold.definition import LAYOUT, Definition
 from leftfold.fold.expressions import to_micros
 from leftfold.settings import Kafka, Profile
-from leftfold.store.engine import STORE, Moved, Position
+from leftfold.store.engine import STORE, Moved, StorePosition
 from leftfold.store.layout import Build, manifest
 from leftfold.store.packed import HEAD as HEAD_OF_TILES
 from leftfold.store.packed import unpack
@@ -145,7 +145,7 @@ def naive_read(tmp: Path) -> None:
 def store_holds(batch: int) -> Cause:
     def cause(tmp: Path) -> None:
         writer = BuildWriter(f"redis://{DEAD}/0", "", built(tmp))
-        writer._store = stand_in(claim=lambda *_: Position(batch, 0))
+        writer._store = stand_in(claim=lambda *_: StorePosition(batch, 0))
         writer.check(42)
 
     return cause

@@ -115,7 +115,7 @@ CONFINED: dict[str, set[str]] = {
     "datasketches": {"fold"},
     "xxhash": {"kafka", "arrow"},
     "pyarrow": {"arrow", "infer", "replay", "spark", "training"},
-    "psycopg": {"consume"},
+    "psycopg": {"consume", "store/postgres"},
     "mlflow": {"infer"},
     "onnxruntime": {"infer"},
     "starlette": {"infer"},
@@ -125,7 +125,7 @@ CONFINED: dict[str, set[str]] = {
     "jsonschema": {"render"},
 }
 
-STORES = ("leftfold.store.redis",)
+STORES = ("leftfold.store.redis", "leftfold.store.postgres")
 
 # `template` holds a project of its own: the files that `init` copies.
 SOURCES = [path for path in sorted(PACKAGE.rglob("*.py")) if "template" not in path.relative_to(PACKAGE).parts]

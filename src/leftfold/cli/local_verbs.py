@@ -50,7 +50,8 @@ def _progress(title: str) -> Iterator[Callable[[str], None]]:
 @click.option(
     "--postgres/--no-postgres",
     default=None,
-    help="Start a Postgres, too, for consumers with into=. It is remembered. [default: no Postgres]",
+    help="Start a Postgres, too: for consumers with into=, or as the online store. It is remembered. "
+    "[default: no Postgres]",
 )
 @click.option(
     "--redis-cluster/--no-redis-cluster",

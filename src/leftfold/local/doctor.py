@@ -98,7 +98,12 @@ def _postgres(root: Path | None) -> Check:
         endpoints = record.last(root) if root else None
         if endpoints and endpoints.ports.postgres:
             return Check("postgres", "wrong", error.why, error.fix)
-        return Check("postgres", "idle", "not installed; only consumers with into= need one", error.fix)
+        return Check(
+            "postgres",
+            "idle",
+            "not installed; only consumers with into= and a store in it need one",
+            error.fix,
+        )
 
 
 def _pyspark(root: Path | None) -> Check:

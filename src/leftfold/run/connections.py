@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlparse
 
 from leftfold.declare.catalog import Catalog
 from leftfold.errors import LeftfoldError, fitting
@@ -19,6 +18,7 @@ from leftfold.kafka.admin import Admin
 from leftfold.kafka.registry import SchemaRegistry, subject_of
 from leftfold.places import local_path
 from leftfold.settings import Kafka, OnlineStore, Profile, Registry
+from leftfold.store.opening import place_of
 from leftfold.store.standings import Standings
 
 Verdict = Literal["reachable", "refused", "unreachable", "not tested"]
@@ -74,11 +74,10 @@ def connections(catalog: Catalog, profile: Profile, engines: Addresses) -> Itera
         followed = [standings.of(view).followed for view in catalog.views or ("",)]  # a question, even without views
         return f"{sum(build is not None for build in followed)} of {len(catalog.views)} views have a build"
 
-    store = urlparse(engines.online.url.get_secret_value())
     asked = (
         ("kafka", engines.kafka.bootstrap, topics),
         ("registry", _without_login(engines.registry.url), schemas),
-        ("online", f"{store.hostname}:{store.port or 6379}", builds),
+        ("online", place_of(engines.online.url.get_secret_value()), builds),
     )
     with ThreadPoolExecutor(len(asked)) as pool:  # brokers that do not answer are waited for 20 s
         yield from pool.map(lambda each: _tested(each[0], each[1], each[2], profile.name), asked)

@@ -10,12 +10,11 @@ import re
 
 from leftfold.errors import LeftfoldError, LogError, StoreError, start_or_check
 from leftfold.kafka.failures import BROKERS
+from leftfold.store.engine import STORE
 
 _STATE = "its last batch is not committed; it runs again, with the same records, at the next start"
-# One of our errors, raised in a task: its code, what happened, why, and the fix.
-_STORE = re.compile(
-    r"error\[(store-(?:unreachable|refused|full|denied|tls))\]: (.*)\n +why: +(.*)\n(?: +state: .*\n)? +fix: +(.*)"
-)
+# One of our errors, raised in a task: what happened, and why.
+_STORE = re.compile(r"error\[store-unreachable\]: (.*)\n +why: +(.*)")
 _KAFKA = (
     # Errors of the Java client that it calls retriable, after it has given up.
     re.compile(
@@ -32,9 +31,14 @@ _KAFKA = (
 def outage(name: str, failure: str) -> LeftfoldError | None:
     """The error that a direct question to the engine would have raised; None if the failure names no engine."""
     if hit := _STORE.search(failure):
-        code, what, why, fix = (text.strip() for text in hit.groups())
-        retriable = code in ("store-unreachable", "store-refused", "store-full")
-        return StoreError(code, f"{name}: {what}", why=why[:300], state=_STATE, fix=fix, retriable=retriable)
+        return StoreError(
+            "store-unreachable",
+            f"{name}: {hit[1]}",
+            why=hit[2][:300],
+            state=_STATE,
+            fix=start_or_check(STORE),
+            retriable=True,
+        )
     hit = next((match for words in _KAFKA if (match := words.search(failure))), None)
     if hit is None:
         return None

@@ -78,8 +78,8 @@ class FramedRow:
 
 
 @dataclass(frozen=True)
-class Position:
-    """How far a store is with a build."""
+class StorePosition:
+    """The position of a build in a store."""
 
     batch: int  # the last one applied everywhere, -1 if none
     redriven: int  # all records re-driven before this offset have taken effect
@@ -97,7 +97,7 @@ class Position:
 
 
 @dataclass(frozen=True)
-class Mark:
+class MoveMark:
     """A move of the mark from batch N-1 to N, with the ledger of that batch.
 
     After a repair, the mark is written again from any batch before N.
@@ -109,11 +109,11 @@ class Mark:
     history: str | None  # the state of the scan of history; None if the build has none
     newest: int  # newest event time, µs
     entries: Mapping[str, str]  # the ledger: "TOPIC/PARTITION:OUTCOME" -> its entry
-    buckets: frozenset[int] = frozenset({0})  # those that a repair has written; without a repair all are moved
+    buckets: frozenset[int] | None = None  # those that a repair has written; None: all of them
 
 
 @dataclass(frozen=True)
-class Redriven:
+class MoveRedriven:
     """A move of the offset up to which re-driven records have taken effect, at a batch."""
 
     batch: int
@@ -122,7 +122,7 @@ class Redriven:
 
 
 @dataclass(frozen=True)
-class Scanned:
+class EndOfScan:
     """The end of a scan of history: all rows that it makes are written."""
 
     history: str
@@ -170,6 +170,9 @@ class Footprint:
     packed_value: int | None
 
 
+Move = MoveMark | MoveRedriven | EndOfScan
+
+
 class Store(Protocol):
     """One online store. Its methods may be called by several threads, and raise StoreError."""
 
@@ -178,7 +181,7 @@ class Store(Protocol):
     def announce(self, at: BuildPlace, manifest: str) -> None:
         """Publish the manifest. A view's first build is followed at once, unless it is held."""
 
-    def claim(self, at: BuildPlace, batch: int | None) -> Position:
+    def claim(self, at: BuildPlace, batch: int | None) -> StorePosition:
         """Return how far the store is. Calls that were counted for an earlier attempt are forgotten.
 
         With a batch this happens only if the store has that batch or the one before it.
@@ -193,13 +196,13 @@ class Store(Protocol):
         fields are packed. Rows that `repairs` wrote have all tiles that a read reaches.
         """
 
-    def move(self, at: BuildPlace, to: Mark | Redriven | Scanned, calls: Sequence[Calls]) -> Moved:
+    def move(self, at: BuildPlace, to: Move, calls: Sequence[Calls]) -> Moved:
         """Move the mark, if all these calls are counted."""
 
     def mark(self, at: BuildPlace) -> dict[bytes, bytes]:
         """Return the whole mark of a build, empty if it has none."""
 
-    def position(self, at: BuildPlace) -> Position: ...
+    def position(self, at: BuildPlace) -> StorePosition: ...
 
     # Builds and readers ------------------------------------------------------------------------------------------
 

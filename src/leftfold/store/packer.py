@@ -20,7 +20,7 @@ from leftfold.store.layout import LIFETIME_FIELD, PACKED_BATCH_FIELD, PACKED_FIE
 LOOSE_TILES = 16
 # These tiles, and the fields for the packed ones, their batch, and the lifetime.
 FIELDS_AT_MOST = LOOSE_TILES + 3
-# Rows that are packed together: enough for numpy to work on long columns, and few enough for memory.
+# PackableRows that are packed together: enough for numpy to work on long columns, and few enough for memory.
 _ROWS = 256
 _NOT_TILES = (PACKED_FIELD, PACKED_BATCH_FIELD, LIFETIME_FIELD)
 
@@ -39,7 +39,7 @@ class PackedRow:
     tiles: Mapping[bytes, bytes]  # those that are in it now, and no fields of their own any more
 
 
-class Rows(Protocol):
+class PackableRows(Protocol):
     """The rows of a build, where they are stored."""
 
     def read(self, entities: Sequence[str]) -> list[dict[bytes, bytes]]: ...
@@ -51,7 +51,7 @@ class Rows(Protocol):
 class Packer:
     """Packs rows of one definition, once enough of them wait."""
 
-    def __init__(self, definition: Definition, rows: Rows) -> None:
+    def __init__(self, definition: Definition, rows: PackableRows) -> None:
         self._definition = definition
         self._rows = rows
         self._waiting: dict[str, None] = {}

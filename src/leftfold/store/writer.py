@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from leftfold import clock
 from leftfold.errors import StoreError
 from leftfold.fold.definition import Definition
 from leftfold.fold.durations import SECOND
 from leftfold.fold.vector import VectorDefinition
-from leftfold.store.engine import BuildPlace, Calls, FramedRow, Mark, Position, Redriven, Scanned
+from leftfold.store.engine import BuildPlace, Calls, EndOfScan, FramedRow, Move, MoveMark, MoveRedriven, StorePosition
 from leftfold.store.layout import WRITTEN, Build, LedgerRow, ledger_in, manifest, reached
 from leftfold.store.opening import open_store
 
@@ -100,7 +99,7 @@ class BuildWriter:
 
     def tell_history(self, calls: Iterable[Calls]) -> None:
         """Record that all rows that the scan of history makes are written."""
-        self._move(0, Scanned(WRITTEN), calls)
+        self._move(0, EndOfScan(WRITTEN), calls)
 
     def beat(self) -> None:
         """Record that a process runs this build. For the next two minutes nobody removes it."""
@@ -135,7 +134,7 @@ class BuildWriter:
         position = self._position()
         return position.batch < batch or position.redriven < redriven
 
-    def _position(self) -> Position:
+    def _position(self) -> StorePosition:
         return self._store.position(self.at)
 
     def check(self, batch: int, *, redriven: int = 0) -> None:
@@ -199,7 +198,7 @@ class BuildWriter:
 
         Called after the rows that these records changed were written.
         """
-        self._move(batch, Redriven(batch, since, until), calls)
+        self._move(batch, MoveRedriven(batch, since, until), calls)
 
     def _move_mark(
         self,
@@ -214,10 +213,9 @@ class BuildWriter:
         rows = list(ledger)
         newest = reached(rows, self._build.definition.origins, clock.now_us())
         entries = {row.name: row.entry for row in rows}
-        to = Mark(batch, repaired is not None, redriven, history, newest, entries)
-        self._move(batch, to if repaired is None else replace(to, buckets=repaired), calls)
+        self._move(batch, MoveMark(batch, repaired is not None, redriven, history, newest, entries, repaired), calls)
 
-    def _move(self, batch: int, to: Mark | Redriven | Scanned, calls: Iterable[Calls]) -> None:
+    def _move(self, batch: int, to: Move, calls: Iterable[Calls]) -> None:
         # A writer without rows has made no calls, so the store does not know it.
         moved = self._store.move(self.at, to, [one for one in calls if one.count])
         if moved.missing == "history":
@@ -243,7 +241,7 @@ class BuildWriter:
             fix=f"leftfold rebuild {view} reads history once more"
             if scanned
             else "leftfold run writes it again by itself; a Redis that forgets often needs appendonly yes, and "
-            "min-replicas-to-write if it has replicas",
+            "min-replicas-to-write if it has replicas, and a Postgres needs synchronous_standby_names",
             retriable=True,
         )
 

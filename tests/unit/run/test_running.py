@@ -168,18 +168,20 @@ def test_what_a_start_has_yet_to_learn_nests_nothing() -> None:
     assert (one.starts, one.progress.state) == (2_000, "failed")
 
 
+def away_from(what: str) -> str:
+    return str(StoreError("store-unreachable", what, why="Connection refused", fix="start it"))
+
+
 @pytest.mark.parametrize(
     ("said", "code"),
     [
-        ("  File x\nredis.exceptions.ConnectionError: Error 111 connecting to 127.0.0.1:6379.", "store-unreachable"),
-        ("redis.exceptions.TimeoutError: Timeout reading from 127.0.0.1:6379", "store-unreachable"),
-        ("redis.exceptions.BusyLoadingError: Redis is loading the dataset in memory", "store-unreachable"),
+        (f"  File x\nleftfold.errors.StoreError: {away_from('no Redis answered at r:6379')}", "store-unreachable"),
+        (f"StoreError: {away_from('no Postgres answered at p:5432')}", "store-unreachable"),
         ("org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node", "kafka-unreachable"),
         ("Caused by: org.apache.kafka.common.errors.NetworkException: Disconnected", "kafka-unreachable"),
         ("java.util.concurrent.TimeoutException: Cannot fetch record for offset 7 in 120000 milliseconds", "kafka-un"),
         ("leftfold.errors.LogError: error[changelog-not-written]: a.changelog: batch 4 was not written", "kafka-un"),
-        ("redis.exceptions.AuthenticationError: invalid username-password pair", None),
-        ("redis.exceptions.ResponseError: wrong number of arguments", None),
+        ("leftfold.errors.StoreError: error[store-denied]: Redis at r:6379 refused the login\n  why:   no\n", None),
         ("org.apache.kafka.common.errors.OffsetOutOfRangeException: Fetch position", None),
         ("ValueError: a person's own", None),
     ],

@@ -11,7 +11,7 @@ import redis
 
 from leftfold.errors import StoreError
 from leftfold.store.redis import client as module
-from leftfold.store.redis.client import AsyncClient, Client, connect, failed, pack
+from leftfold.store.redis.client import AsyncRedisClient, RedisClient, connect, failed, pack
 
 
 def tls() -> redis.ConnectionError:
@@ -50,9 +50,9 @@ def test_a_server_that_says_nothing_holds_nobody(monkeypatch: pytest.MonkeyPatch
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
         with pytest.raises(StoreError) as sync:
-            Client(url).execute([pack("PING")])
+            RedisClient(url).execute([pack("PING")])
         with pytest.raises(StoreError) as on_a_loop:
-            asyncio.run(AsyncClient(url).execute([pack("PING")]))
+            asyncio.run(AsyncRedisClient(url).execute([pack("PING")]))
     assert sync.value.code == on_a_loop.value.code == "store-unreachable"
 
 

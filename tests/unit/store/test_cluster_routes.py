@@ -12,15 +12,15 @@ from redis.exceptions import AskError, MovedError, NoScriptError, TryAgainError
 from leftfold import clock
 from leftfold.store.redis.client import pack
 from leftfold.store.redis.cluster.buckets import SLOTS
-from leftfold.store.redis.cluster.routes import Address, Routes
+from leftfold.store.redis.cluster.routes import NodeAddress, Routes
 from leftfold.store.redis.link import Command, Pieces, command
 
-A, B = Address("h", 1), Address("h", 2)
+A, B = NodeAddress("h", 1), NodeAddress("h", 2)
 LOOK = pack("CLUSTER", "SLOTS")
-Server = Callable[[Address, bytes], Any]
+Server = Callable[[NodeAddress, bytes], Any]
 
 
-def of_all(owner: Address) -> list[Any]:
+def of_all(owner: NodeAddress) -> list[Any]:
     return [[0, SLOTS - 1, [owner.host.encode(), owner.port, b"id"]]]
 
 
@@ -33,7 +33,7 @@ class Servers:
 
     def run(self, commands: list[Command], *, patience_s: float = 60.0, scripts: tuple[str, ...] = ()) -> list[Any]:
         route = Routes([A, B], patience_s, scripts).routed(commands)
-        answers: dict[Address, list[Any]] | None = None
+        answers: dict[NodeAddress, list[Any]] | None = None
         while True:
             try:
                 step = next(route) if answers is None else route.send(answers)
@@ -41,7 +41,7 @@ class Servers:
                 return list(done.value)
             answers = {to: [self._reply(to, pieces) for pieces in some] for to, some in step.sends.items()}
 
-    def _reply(self, to: Address, pieces: Pieces) -> Any:
+    def _reply(self, to: NodeAddress, pieces: Pieces) -> Any:
         whole = b"".join(pieces)
         self.sent.append((to.port, " ".join(whole.decode().split("\r\n")[2::2])))
         return self._answer(to, whole)
@@ -54,7 +54,7 @@ def get(key: str) -> Command:
 def test_a_server_that_no_longer_has_the_slot() -> None:
     owner = [A]
 
-    def answer(to: Address, said: bytes) -> Any:
+    def answer(to: NodeAddress, said: bytes) -> Any:
         if said == LOOK:
             return of_all(owner[0])
         owner[0] = B
@@ -68,7 +68,7 @@ def test_a_server_that_no_longer_has_the_slot() -> None:
 def test_commands_of_a_slot_keep_their_order_when_one_is_redirected() -> None:
     """The slot is being moved: x is at the other server already, y is not. z lies in another slot."""
 
-    def answer(to: Address, said: bytes) -> Any:
+    def answer(to: NodeAddress, said: bytes) -> Any:
         if said == LOOK:
             return of_all(A)
         if b"{s}x" in said and to == A:
@@ -85,9 +85,9 @@ def test_commands_of_a_slot_keep_their_order_when_one_is_redirected() -> None:
 
 
 def test_a_server_that_lacks_a_script_gets_all_of_them() -> None:
-    knows = set[Address]()
+    knows = set[NodeAddress]()
 
-    def answer(to: Address, said: bytes) -> Any:
+    def answer(to: NodeAddress, said: bytes) -> Any:
         if said == LOOK:
             return of_all(A)
         if b"SCRIPT" in said:
@@ -101,9 +101,9 @@ def test_a_server_that_lacks_a_script_gets_all_of_them() -> None:
 
 def test_a_server_that_is_gone_until_another_has_its_slots() -> None:
     """It answers the first question only. The other server does not know at once that it has the slots now."""
-    looks: list[Address] = []
+    looks: list[NodeAddress] = []
 
-    def answer(to: Address, said: bytes) -> Any:
+    def answer(to: NodeAddress, said: bytes) -> Any:
         if said == LOOK:
             looks.append(to)
             return of_all(A if len(looks) < 3 else B) if to == B or len(looks) == 1 else redis.ConnectionError("gone")
@@ -116,7 +116,7 @@ def test_a_server_that_is_gone_until_another_has_its_slots() -> None:
 
 
 def test_what_is_optional_is_not_waited_for() -> None:
-    def answer(to: Address, said: bytes) -> Any:
+    def answer(to: NodeAddress, said: bytes) -> Any:
         return of_all(A) if said == LOOK else redis.ConnectionError("refused")
 
     (answered,) = Servers(answer).run([Command("x", (pack("GET", "x"),), optional=True)])

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from redis.crc import key_slot
 
 from leftfold.store.buckets import bucket_of
-from leftfold.store.engine import BuildPlace, Position
+from leftfold.store.engine import BuildPlace, StorePosition
 from leftfold.store.redis.cluster.buckets import BUCKETS, SLOTS, control_tag, slot_of, tags
 from leftfold.store.redis.cluster.nodes import ClusterUrl
-from leftfold.store.redis.cluster.routes import Address
+from leftfold.store.redis.cluster.routes import NodeAddress
 from leftfold.store.redis.names import names_of, row_key
 
 
@@ -60,13 +60,13 @@ def test_a_bucket_of_an_entity() -> None:
 )
 def test_the_url_of_a_cluster_and_of_its_servers(url: str, seeds: list[tuple[str, int]], of: str) -> None:
     parsed = ClusterUrl.parse(url)
-    assert parsed.seeds == tuple(Address(*seed) for seed in seeds)
-    assert parsed.of(Address("c", 3)) == of
+    assert parsed.seeds == tuple(NodeAddress(*seed) for seed in seeds)
+    assert parsed.of(NodeAddress("c", 3)) == of
     assert "p" not in parsed.where.replace("ports", "")
 
 
 def test_a_position_of_several_buckets() -> None:
-    whole = Position(4, 0)
+    whole = StorePosition(4, 0)
     assert (whole.furthest, whole.behind(4), whole.behind(5)) == (4, frozenset(), frozenset({0}))
-    parts = Position(3, 0, (4, 3, 5))
+    parts = StorePosition(3, 0, (4, 3, 5))
     assert (parts.furthest, parts.behind(3), parts.behind(5)) == (5, frozenset(), frozenset({0, 1}))

@@ -108,7 +108,7 @@ def pack(*arguments: str) -> bytes:
     return b"*%d\r\n%b" % (len(arguments), b"".join(framed(argument.encode()) for argument in arguments))
 
 
-class Client:
+class RedisClient:
     """Sends several packed commands in one round trip, from a thread.
 
     Only for reads, because it may send them again.
@@ -137,7 +137,7 @@ class Client:
             pool.release(connection)
 
 
-class AsyncClient:
+class AsyncRedisClient:
     """Sends several packed commands in one round trip, from an event loop.
 
     Only for reads, because it may send them again.

@@ -14,14 +14,14 @@ from leftfold.store.engine import (
     BuildPlace,
     Builds,
     Calls,
+    EndOfScan,
     Footprint,
     FramedRow,
-    Mark,
     MemoryInUse,
+    Move,
     Moved,
-    Position,
-    Redriven,
-    Scanned,
+    MoveRedriven,
+    StorePosition,
     ViewPlace,
 )
 from leftfold.store.layout import REDRIVEN
@@ -64,16 +64,16 @@ class RedisStore:
         names = self._names(at)
         self._eval(ANNOUNCE, (names.manifest(at.build), names.active, names.held, names.builds), at.build, manifest)
 
-    def claim(self, at: BuildPlace, batch: int | None) -> Position:
+    def claim(self, at: BuildPlace, batch: int | None) -> StorePosition:
         found, redriven = self._eval(BEGIN_BATCH, self._marked(at), "" if batch is None else batch)
-        return Position(int(found), int(redriven))
+        return StorePosition(int(found), int(redriven))
 
     def rows(
         self, at: BuildPlace, rows: Iterable[FramedRow], ttl_s: int, *, packs: Definition | None, repairs: bool
     ) -> tuple[int, Sequence[Calls]]:
         return writing.write(self._link, at, rows, ttl_s, packs=packs, repairs=repairs)
 
-    def move(self, at: BuildPlace, to: Mark | Redriven | Scanned, calls: Sequence[Calls]) -> Moved:
+    def move(self, at: BuildPlace, to: Move, calls: Sequence[Calls]) -> Moved:
         script, arguments = moving(to, calls, entries=True)
         batch, missing = self._eval(script, (*self._marked(at), self._names(at).manifest(at.build)), *arguments)
         return Moved(int(batch), missing.decode())
@@ -81,9 +81,9 @@ class RedisStore:
     def mark(self, at: BuildPlace) -> dict[bytes, bytes]:
         return self._hash(self._names(at).mark(at.build))
 
-    def position(self, at: BuildPlace) -> Position:
+    def position(self, at: BuildPlace) -> StorePosition:
         batch, redriven = self._ask("HMGET", self._names(at).mark(at.build), "batch", REDRIVEN)
-        return Position(int(batch or -1), int(redriven or 0))
+        return StorePosition(int(batch or -1), int(redriven or 0))
 
     # Builds and readers ------------------------------------------------------------------------------------------
 
@@ -248,12 +248,12 @@ class RedisStore:
                     server.unlink(*chunk)
 
 
-def moving(to: Mark | Redriven | Scanned, calls: Sequence[Calls], *, entries: bool) -> tuple[str, list[str | int]]:
+def moving(to: Move, calls: Sequence[Calls], *, entries: bool) -> tuple[str, list[str | int]]:
     """Return the script that moves a mark, and its arguments; of a mark without a ledger without `entries`."""
     counted = [len(calls), *(argument for one in calls for argument in (one.writer, one.count))]
-    if isinstance(to, Redriven):
+    if isinstance(to, MoveRedriven):
         return MOVE_REDRIVEN, [to.batch, to.since, to.until, *counted]
-    if isinstance(to, Scanned):
+    if isinstance(to, EndOfScan):
         return TELL_HISTORY, [to.history, *counted]
     how = "repaired" if to.repaired else "next"
     ledger = [text for entry in to.entries.items() for text in entry] if entries else []

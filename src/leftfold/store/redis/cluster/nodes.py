@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from hashlib import sha1
 from typing import Any, TypeVar
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 import redis
 import redis.asyncio.retry
@@ -18,14 +18,14 @@ from redis.backoff import NoBackoff
 
 from leftfold.store.redis.client import connect, connect_async, reaching_at
 from leftfold.store.redis.cluster.buckets import BUCKETS, tags
-from leftfold.store.redis.cluster.routes import Address, Answers, Routes, Step
+from leftfold.store.redis.cluster.routes import Answers, NodeAddress, Routes, Step
 from leftfold.store.redis.link import Command, Pieces
 from leftfold.store.redis.scripts import BEGIN_BATCH, MOVE_MARK, MOVE_REDRIVEN, PACK, TELL_HISTORY, WRITE_ROWS
 
 # The scripts that are called often enough to be sent by their hash.
 _SCRIPTS = (WRITE_ROWS, PACK, BEGIN_BATCH, MOVE_MARK, MOVE_REDRIVEN, TELL_HISTORY)
 # A writer bears a fail-over by the default settings of a cluster (15 s until a server counts as gone), so a batch need
-# not be begun again. A reader has somebody who waits: it is as patient as with one Redis that is slow.
+# not be begun again. A reader has somebody who waits: it is as patient as with one Redis that is slow, by its URL.
 WRITERS_PATIENCE_S, READERS_PATIENCE_S = 30.0, 5.0
 _PORT = 6_379
 _SCHEMES = {"redis+cluster": "redis", "rediss+cluster": "rediss"}
@@ -39,21 +39,27 @@ class ClusterUrl:
 
     parts: SplitResult
     login: str  # with the @ behind it; empty if there is none
-    seeds: tuple[Address, ...]
+    seeds: tuple[NodeAddress, ...]
 
     @classmethod
     def parse(cls, url: str) -> ClusterUrl:
         parts = urlsplit(url)
         login, at, hosts = parts.netloc.rpartition("@")
         split = [urlsplit(f"//{host}") for host in hosts.split(",")]
-        seeds = tuple(Address(one.hostname or "", one.port or _PORT) for one in split)
+        seeds = tuple(NodeAddress(one.hostname or "", one.port or _PORT) for one in split)
         return cls(parts, login + at, seeds)
 
     @property
     def where(self) -> str:
         return ",".join(f"{seed.host}:{seed.port}" for seed in self.seeds)
 
-    def of(self, address: Address) -> str:
+    @property
+    def answer_s(self) -> float:
+        """The seconds that a reader waits for an answer."""
+        (given,) = parse_qs(self.parts.query).get("socket_timeout", [f"{READERS_PATIENCE_S}"])[-1:]
+        return float(given)
+
+    def of(self, address: NodeAddress) -> str:
         """Return the URL of one server."""
         host = f"[{address.host}]" if ":" in address.host else address.host
         netloc = f"{self.login}{host}:{address.port}"
@@ -61,14 +67,14 @@ class ClusterUrl:
 
 
 class Nodes:
-    """The way to a cluster, from threads."""
+    """The way to a cluster, from threads. Without a patience it is a reader's."""
 
     buckets = BUCKETS
 
-    def __init__(self, url: str, patience_s: float) -> None:
+    def __init__(self, url: str, patience_s: float | None = None) -> None:
         self._url = ClusterUrl.parse(url)
-        self._routes = Routes(self._url.seeds, patience_s, _SCRIPTS)
-        self._clients: dict[Address, Any] = {}
+        self._routes = Routes(self._url.seeds, patience_s or self._url.answer_s, _SCRIPTS)
+        self._clients: dict[NodeAddress, Any] = {}
 
     def tag(self, bucket: int) -> str:
         return tags()[bucket]
@@ -106,8 +112,8 @@ class Nodes:
 
     def _sent(self, step: Step) -> Answers:
         """Send to all servers first, then read: so they work at the same time."""
-        answers: dict[Address, list[Any]] = {}
-        open_: list[tuple[Address, Any, Any, int]] = []
+        answers: dict[NodeAddress, list[Any]] = {}
+        open_: list[tuple[NodeAddress, Any, Any, int]] = []
         try:
             for address, commands in step.sends.items():
                 pool = self._client(address).connection_pool
@@ -134,7 +140,7 @@ class Nodes:
             raise
         return answers
 
-    def _client(self, address: Address) -> Any:
+    def _client(self, address: NodeAddress) -> Any:
         client = self._clients.get(address)
         if client is None:
             # Routes try again, after another look at who has the slots.
@@ -162,10 +168,10 @@ def _read(connection: Any, count: int) -> list[Any]:
 class AsyncNodes:
     """The way to a cluster, from one event loop."""
 
-    def __init__(self, url: str, patience_s: float) -> None:
+    def __init__(self, url: str) -> None:
         self._url = ClusterUrl.parse(url)
-        self._routes = Routes(self._url.seeds, patience_s)
-        self._clients: dict[Address, Any] = {}
+        self._routes = Routes(self._url.seeds, self._url.answer_s)
+        self._clients: dict[NodeAddress, Any] = {}
 
     async def run(self, commands: Sequence[Command]) -> list[Any]:
         with reaching_at(self._url.where):
@@ -187,7 +193,7 @@ class AsyncNodes:
         found = await asyncio.gather(*(self._asked(address, commands) for address, commands in step.sends.items()))
         return dict(zip(step.sends, found, strict=True))
 
-    async def _asked(self, address: Address, commands: Sequence[Pieces]) -> list[Any]:
+    async def _asked(self, address: NodeAddress, commands: Sequence[Pieces]) -> list[Any]:
         pool = self._client(address).connection_pool
         try:
             connection = await pool.get_connection()
@@ -211,7 +217,7 @@ class AsyncNodes:
             await pool.release(connection)
         return answers
 
-    def _client(self, address: Address) -> Any:
+    def _client(self, address: NodeAddress) -> Any:
         client = self._clients.get(address)
         if client is None:
             retry = redis.asyncio.retry.Retry(NoBackoff(), 0)

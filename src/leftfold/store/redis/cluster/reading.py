@@ -17,7 +17,7 @@ from leftfold.store.buckets import bucket_of
 from leftfold.store.engine import BuildPlace, ViewPlace
 from leftfold.store.frames import framed
 from leftfold.store.redis.cluster.buckets import BUCKETS, control_tag, tags
-from leftfold.store.redis.cluster.nodes import READERS_PATIENCE_S, AsyncNodes, Nodes
+from leftfold.store.redis.cluster.nodes import AsyncNodes, Nodes
 from leftfold.store.redis.link import Command, command
 from leftfold.store.redis.names import Names, names_of, row_key, vector_name
 
@@ -210,7 +210,7 @@ def _together(marks: Sequence[Sequence[bytes | None]], whole: Sequence[bytes | N
 
 class ClusterClient:
     def __init__(self, url: str) -> None:
-        self._nodes = Nodes(url, READERS_PATIENCE_S)
+        self._nodes = Nodes(url)
         self._asking = Asking()
 
     def execute(self, questions: Sequence[Question]) -> list[Any]:
@@ -226,7 +226,7 @@ class ClusterClient:
 
 class AsyncClusterClient:
     def __init__(self, url: str) -> None:
-        self._nodes = AsyncNodes(url, READERS_PATIENCE_S)
+        self._nodes = AsyncNodes(url)
         self._asking = Asking()
 
     async def execute(self, questions: Sequence[Question]) -> list[Any]:

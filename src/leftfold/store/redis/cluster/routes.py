@@ -41,7 +41,7 @@ _PASSING = (
 
 
 @dataclass(frozen=True)
-class Address:
+class NodeAddress:
     host: str
     port: int
 
@@ -53,27 +53,27 @@ class Step:
     There are as many answers from a server as commands. An error stands in for each one that did not come.
     """
 
-    sends: Mapping[Address, Sequence[Pieces]]
+    sends: Mapping[NodeAddress, Sequence[Pieces]]
     pause_s: float = 0.0
 
 
-Answers = Mapping[Address, Sequence[Any]]
-Owners = list[Address | None]  # by slot
+Answers = Mapping[NodeAddress, Sequence[Any]]
+Owners = list[NodeAddress | None]  # by slot
 Route = Generator[Step, Answers, list[Any]]
 
 
 class Routes:
     """The slots of one cluster, as far as they are known. Threads may share it."""
 
-    def __init__(self, seeds: Sequence[Address], patience_s: float, scripts: Sequence[str] = ()) -> None:
+    def __init__(self, seeds: Sequence[NodeAddress], patience_s: float, scripts: Sequence[str] = ()) -> None:
         self._seeds = seeds
         self._patience_s = patience_s
         self._load = [(pack("SCRIPT", "LOAD", script),) for script in scripts]
         self._owners: Owners = []  # by slot; empty: to be looked up
-        self._known: list[Address] = []
-        self._away: set[Address] = set()  # asked last
+        self._known: list[NodeAddress] = []
+        self._away: set[NodeAddress] = set()  # asked last
 
-    def owners(self) -> Generator[Step, Answers, list[Address]]:
+    def owners(self) -> Generator[Step, Answers, list[NodeAddress]]:
         """Return all servers that own slots, as they are now."""
         deadline = clock.monotonic() + self._patience_s
         while (error := (yield from self._look())) is not None:
@@ -118,7 +118,7 @@ class Routes:
             if not isinstance(answer, Exception):
                 owners: Owners = [None] * SLOTS
                 for first, last, (host, port, *_), *_replicas in answer:
-                    owner = Address(host.decode() if host else address.host, int(port))
+                    owner = NodeAddress(host.decode() if host else address.host, int(port))
                     owners[first : last + 1] = [owner] * (last + 1 - first)
                 self._known = list(dict.fromkeys(owner for owner in owners if owner))
                 self._away = set()
@@ -139,9 +139,9 @@ class _UnderWay:
         self._slots = [slot_of(command.key) for command in commands]
         self.answers: list[Any] = [None] * len(commands)
         self.left = list(range(len(commands)))
-        self.redirected: dict[int, Address] = {}  # for once, while a slot is being moved
+        self.redirected: dict[int, NodeAddress] = {}  # for once, while a slot is being moved
         self.lost = False  # something was not where it was looked for
-        self.away: set[Address] = set()
+        self.away: set[NodeAddress] = set()
         self.error: Exception = redis.exceptions.ClusterDownError("no server has this part of the keys")
 
     def failed(self, error: Exception) -> None:
@@ -151,9 +151,9 @@ class _UnderWay:
             self.answers[number] = error
         self.left = [number for number in self.left if not self._commands[number].optional]
 
-    def sending(self, owners: Owners) -> dict[Address, list[int]]:
+    def sending(self, owners: Owners) -> dict[NodeAddress, list[int]]:
         """Return the commands that can be sent now. Those behind a redirected one of their slot wait for it."""
-        sending: dict[Address, list[int]] = {}
+        sending: dict[NodeAddress, list[int]] = {}
         waiting: set[int] = set()
         for number in self.left:
             slot = self._slots[number]
@@ -165,7 +165,7 @@ class _UnderWay:
             sending.setdefault(to, []).append(number)
         return sending
 
-    def packed(self, sending: Mapping[Address, Sequence[int]]) -> dict[Address, list[Pieces]]:
+    def packed(self, sending: Mapping[NodeAddress, Sequence[int]]) -> dict[NodeAddress, list[Pieces]]:
         return {
             to: [
                 pieces
@@ -175,13 +175,13 @@ class _UnderWay:
             for to, numbers in sending.items()
         }
 
-    def take(self, sending: Mapping[Address, Sequence[int]], got: Answers) -> set[Address]:
+    def take(self, sending: Mapping[NodeAddress, Sequence[int]], got: Answers) -> set[NodeAddress]:
         """Take answers. Returns the servers that lack a script."""
         asked, self.redirected = self.redirected, {}
         self.lost = not sending
         done: set[int] = set()
         failed: set[int] = set()  # slots
-        ignorant: set[Address] = set()
+        ignorant: set[NodeAddress] = set()
         for to, numbers in sending.items():
             found = iter(got[to])
             for number in numbers:
@@ -200,7 +200,7 @@ class _UnderWay:
                 if isinstance(answer, redis.exceptions.NoScriptError):
                     ignorant.add(to)
                 elif isinstance(answer, redis.exceptions.AskError) and not isinstance(answer, _MOVED):
-                    self.redirected[number] = Address(answer.host or to.host, answer.port)
+                    self.redirected[number] = NodeAddress(answer.host or to.host, answer.port)
                 elif isinstance(answer, _MOVED) or _may_pass(answer):
                     self.lost = True
                     self.away |= {to} if isinstance(answer, _UNREACHABLE) else set()

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from leftfold.store.engine import BuildPlace, Calls, Mark, Moved, Position, Redriven, Scanned
+from leftfold.store.engine import BuildPlace, Calls, EndOfScan, Move, Moved, MoveMark, StorePosition
 from leftfold.store.layout import REDRIVEN
 from leftfold.store.redis.cluster.buckets import BUCKETS, control_tag, tags
 from leftfold.store.redis.cluster.nodes import WRITERS_PATIENCE_S, Nodes
@@ -27,14 +27,15 @@ class ClusterStore(RedisStore):
     def __init__(self, url: str) -> None:
         self._link = Nodes(url, WRITERS_PATIENCE_S)
 
-    def claim(self, at: BuildPlace, batch: int | None) -> Position:
+    def claim(self, at: BuildPlace, batch: int | None) -> StorePosition:
         sha, wanted = self._link.load(BEGIN_BATCH), "" if batch is None else batch
         marks = (*map(self._bucket(at), range(BUCKETS)), self._marked(at))
         return _position(self._link.run([evaluated_by(sha, keys, wanted) for keys in marks]))
 
-    def move(self, at: BuildPlace, to: Mark | Redriven | Scanned, calls: Sequence[Calls]) -> Moved:
-        repaired = isinstance(to, Mark) and to.repaired
-        buckets = sorted(to.buckets) if isinstance(to, Mark) and to.repaired else range(BUCKETS)
+    def move(self, at: BuildPlace, to: Move, calls: Sequence[Calls]) -> Moved:
+        repaired = isinstance(to, MoveMark) and to.repaired
+        some = to.buckets if isinstance(to, MoveMark) else None
+        buckets = range(BUCKETS) if some is None else sorted(some)
         counted: dict[int, list[Calls]] = defaultdict(list)
         for one in calls:
             counted[one.bucket].append(one)
@@ -42,7 +43,7 @@ class ClusterStore(RedisStore):
         for bucket in buckets:
             script, arguments = moving(to, counted[bucket], entries=False)
             commands.append(evaluated_by(self._link.load(script), keys(bucket), *arguments))
-        expected = 0 if isinstance(to, Scanned) else to.batch
+        expected = 0 if isinstance(to, EndOfScan) else to.batch
         for batch, missing in self._link.run(commands):
             if missing or int(batch) != expected:
                 return Moved(int(batch), missing.decode())
@@ -50,7 +51,7 @@ class ClusterStore(RedisStore):
         # The batch after the repaired one may be there already: its process died before it was committed.
         return Moved(expected, "") if repaired and moved == Moved(expected + 1, "") else moved
 
-    def position(self, at: BuildPlace) -> Position:
+    def position(self, at: BuildPlace) -> StorePosition:
         marks = (*map(self._bucket(at), range(BUCKETS)), self._marked(at))
         return _position(self._link.run([command("HMGET", mark, "batch", REDRIVEN) for mark, _ in marks]))
 
@@ -96,8 +97,8 @@ class ClusterStore(RedisStore):
 Marked = Callable[[int], tuple[str, str]]
 
 
-def _position(marks: Sequence[Sequence[bytes | int | None]]) -> Position:
+def _position(marks: Sequence[Sequence[bytes | int | None]]) -> StorePosition:
     """Return the position that the marks of all buckets and that of the build make together."""
     batches = [-1 if batch is None else int(batch) for batch, _ in marks]
     redriven = min(int(until or 0) for _, until in marks)
-    return Position(min(batches), redriven, tuple(batches[:-1]))
+    return StorePosition(min(batches), redriven, tuple(batches[:-1]))
