@@ -156,13 +156,13 @@ def _rows_in_postgres(url: str, prefix: str) -> tuple[Any, Rows]:
 def _fields(value: bytes) -> dict[bytes, bytes]:
     """Take a row's value apart, as the protocol says."""
     assert value[0] == 1
-    count = int.from_bytes(value[1:3], "little")
+    count = int.from_bytes(value[1:5], "little")
     names, values, fields = [], [], {}
     for number in range(count):
-        start = 3 + 5 * number
-        names.append(value[start])
-        values.append(int.from_bytes(value[start + 1 : start + 5], "little"))
-    at = 3 + 5 * count
+        start = 5 + 6 * number
+        names.append(int.from_bytes(value[start : start + 2], "little"))
+        values.append(int.from_bytes(value[start + 2 : start + 6], "little"))
+    at = 5 + 6 * count
     for name, size in zip(names, values, strict=True):
         fields[value[at : at + name]] = value[at + name : at + name + size]
         at += name + size

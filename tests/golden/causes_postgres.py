@@ -53,7 +53,7 @@ def psycopg_missing(_: Path) -> None:
 
 
 def newer_value(_: Path) -> None:
-    decoded(b"\2\0\0")
+    decoded(b"\2\0\0\0\0")
 
 
 def local_postgres_missing(tmp: Path) -> None:

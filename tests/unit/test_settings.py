@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import traceback
 from pathlib import Path
@@ -13,6 +14,8 @@ from pydantic import ValidationError
 
 import leftfold as lf
 from leftfold.errors import LeftfoldError, ProjectError
+from leftfold.local import endpoints, process
+from leftfold.local.endpoints import Endpoints, Ports
 from leftfold.settings import Kafka, OnlineStore, Profile, Registry, group_id, resolve_environment
 from tests.unit.conftest import TOML, MakeProject
 
@@ -196,6 +199,22 @@ def test_half_a_profile(make_project: MakeProject, part: str) -> None:
     assert wrong(make_project(f"{TOML}[profile.local]\n{part} = {value}\n")).code == "half-profile"
 
 
+def test_the_postgres_of_the_local_cluster_is_no_half_profile(make_project: MakeProject) -> None:
+    root = make_project(f'{TOML}[profile.local]\nonline = {{ url = "postgres" }}\n')
+    profile = lf.open(root).profile
+    assert profile.online is not None
+    assert profile.online.is_local_postgres
+    endpoints.write(
+        root, Endpoints("id", Ports((1,), (2,), 3, 4, postgres=5), {"redis": process.identify(os.getpid())})
+    )
+    assert lf.open(root).online.address == endpoints.read(root).postgres_url
+
+
+def test_the_postgres_of_the_local_cluster_is_not_for_other_brokers(make_project: MakeProject) -> None:
+    engines = 'kafka = { bootstrap = "b" }\nregistry = { url = "http://r" }\nonline = { url = "postgres" }\n'
+    assert wrong(make_project(f"{TOML}[profile.local]\n{engines}")).code == "half-profile"
+
+
 def test_an_unknown_profile_says_which_there_are(make_project: MakeProject) -> None:
     error = wrong(make_project(PROD), "prd")
     assert (error.code, error.why) == ("unknown-profile", "it has local, prod")
@@ -292,3 +311,5 @@ def test_the_certificates_that_redis_is_trusted_by_are_part_of_its_address() -> 
     assert online("rediss://h:1/0", None) == "rediss://h:1/0"
     assert online("rediss://h:1/0", "/etc/a b.pem") == "rediss://h:1/0?ssl_ca_certs=/etc/a%20b.pem"
     assert online("rediss://h:1/0?socket_timeout=2", "/ca") == "rediss://h:1/0?socket_timeout=2&ssl_ca_certs=/ca"
+    assert online("postgresql://h/d", "/ca") == "postgresql://h/d?sslrootcert=/ca&sslmode=verify-full"
+    assert online("postgresql://h/d?sslmode=require", "/ca") == "postgresql://h/d?sslmode=require&sslrootcert=/ca"

@@ -52,11 +52,11 @@ def distributions() -> dict[str, metadata.Distribution]:
     """All packages that `leftfold[spark]` needs to run, as installed here: its requirements, and theirs recursively.
 
     A requirement that is not installed is skipped. Its marker is for another platform or Python, otherwise pip would
-    have refused to install.
+    have refused to install. Those of the extra `sql` are only installed where they are needed.
     """
     packages: dict[str, metadata.Distribution] = {}
     seen: set[tuple[str, frozenset[str]]] = set()
-    open_ends = [("leftfold", frozenset({"spark"}))]
+    open_ends = [("leftfold", frozenset({"spark", "sql"}))]
     while open_ends:
         name, extras = open_ends.pop()
         if (name, extras) in seen or name in _BROUGHT:

@@ -1,9 +1,9 @@
 """A row as one value, for stores that know only keys and values (docs/reference/protocol.md says the same).
 
-byte 1          the version, 1
-bytes 2 and 3   the number of fields
-then            of each field the length of its name (1 byte) and of its value (4 bytes)
-then            of each field its name and its value
+byte 1        the version, 1
+bytes 2 to 5  the number of fields
+then          of each field the length of its name (2 bytes) and of its value (4 bytes)
+then          of each field its name and its value
 
 Numbers are unsigned and in little endian. Fields are in no particular order.
 """
@@ -17,15 +17,13 @@ from itertools import chain
 from leftfold.errors import StoreError
 
 VERSION = 1
-_HEAD = struct.Struct("<BH")
-_MOST_FIELDS = (1 << 16) - 1
+_HEAD = struct.Struct("<BI")
 
 
 def encoded(row: Mapping[bytes, bytes]) -> bytes:
     """Return the value of a row."""
-    assert len(row) <= _MOST_FIELDS, "a row has a field for each slot of its rings"
     lengths = chain.from_iterable((len(name), len(value)) for name, value in row.items())
-    heads = struct.pack("<" + "BI" * len(row), *lengths)
+    heads = struct.pack("<" + "HI" * len(row), *lengths)
     return b"".join((_HEAD.pack(VERSION, len(row)), heads, *chain.from_iterable(row.items())))
 
 
@@ -39,7 +37,7 @@ def fields_in(value: bytes) -> list[bytes]:
             why=f"its value has version {version}, this release reads {VERSION}",
             fix="use the release of Leftfold that runs the view",
         )
-    form = struct.Struct("<" + "BI" * count)
+    form = struct.Struct("<" + "HI" * count)
     at, found = _HEAD.size + form.size, []
     for length in form.unpack_from(value, _HEAD.size):
         found.append(value[at : at + length])

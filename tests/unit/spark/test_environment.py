@@ -25,7 +25,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_closure_of_what_runs_a_view() -> None:
     found = environment.distributions()
-    assert {"pyarrow", "pandas", "numpy", "redis", "hiredis", "pydantic-core", "datasketches"} <= set(found)
+    assert {"pyarrow", "pandas", "numpy", "redis", "hiredis", "psycopg", "pydantic-core", "datasketches"} <= set(found)
     assert "authlib" in found  # of an extra that a requirement names
     assert not {"leftfold", "pyspark", "py4j", "pytest", "mypy", "ruff", "ipython"} & set(found)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -17,7 +18,7 @@ from leftfold.store.opening import open_async_client, open_client, place_of
 from leftfold.store.postgres import connection
 from leftfold.store.postgres.connection import Address, failed
 from leftfold.store.postgres.questions import PostgresQuestions
-from leftfold.store.postgres.tables import build_id, entity_key
+from leftfold.store.postgres.tables import CREATE, build_id, entity_key
 
 URL = "postgresql://shop:hunter2@db:5433/features"
 
@@ -98,3 +99,9 @@ def test_keys() -> None:
 def test_builds_have_numbers_of_their_own() -> None:
     places: list[Any] = [("a", "b", "c"), ("", "ab", "c"), ("a", "bc", ""), ("ab", "", "c")]
     assert len({build_id(BuildPlace(*place)) for place in places}) == len(places)
+
+
+def test_the_protocol_has_the_statements() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "protocol.md").read_text()
+    documented = page.split("```sql\n")[1].split("```")[0].strip().removesuffix(";")
+    assert documented == CREATE.replace("if not exists ", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -37,11 +38,14 @@ _SETTINGS = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "jit": "off",
+    # A plan for each call would take longer than the call.
+    "plan_cache_mode": "force_generic_plan",
     "default_transaction_isolation": "read\\ committed",
     # A writer that is stopped in the middle of a transaction holds rows that others wait for.
     "idle_in_transaction_session_timeout": "10s",
     "statement_timeout": f"{_WRITE_S - 5:.0f}s",
 }
+_MOST = 16  # connections of an event loop, which may have thousands of questions at once
 _TIMES = 5  # a transaction is begun again so often, if another one was in its way
 _SEARCH_PATH = re.compile(r"search_path\s*=\s*\"?([^\s,\"\\]+)")
 _IN_THE_WAY = ("40001", "40P01")
@@ -52,6 +56,9 @@ _DENIED = re.compile(
     r"database \".*\" does not exist|permission denied|is not permitted to log in"
 )
 _TLS = re.compile(r"SSL|certificate|TLS")
+
+
+HIDDEN: LiteralString = "select 1 from pg_namespace where nspname = %s and not has_schema_privilege(oid, 'usage')"
 
 
 class Again(Exception):  # noqa: N818 # no failure: the transaction is begun again
@@ -135,6 +142,12 @@ class Pool:
                     raise
         return self.run(once)
 
+    def refuse_hidden(self) -> None:
+        """Raise if the schema is there and this role may not look into it. Its tables then seem to be missing."""
+        schema = self._address.schema
+        if self.run(lambda connection: connection.execute(HIDDEN, (schema,)).fetchone()):
+            raise hidden(self._address)
+
     def close(self) -> None:
         with self._lock:
             idle, self._idle = self._idle, []
@@ -170,6 +183,7 @@ class AsyncPool:
     def __init__(self, address: Address) -> None:
         self._address = address
         self._idle: list[_AsyncConnection] = []
+        self._most = asyncio.Semaphore(_MOST)
 
     @property
     def may_be_old(self) -> bool:
@@ -177,18 +191,20 @@ class AsyncPool:
 
     @asynccontextmanager
     async def borrowed(self, *, anew: bool) -> AsyncIterator[_AsyncConnection]:
-        if anew:
-            self._idle.clear()
-        connection = self._idle.pop() if self._idle else None
-        if connection is None:
-            connection = await _AsyncConnection.connect(self._address.conninfo, autocommit=True)
-        try:
-            yield connection
-        finally:
-            if connection.info.transaction_status == TransactionStatus.IDLE:
-                self._idle.append(connection)
-            else:
-                await connection.close()
+        old, self._idle = (self._idle, []) if anew else ([], self._idle)
+        for one in old:
+            await one.close()
+        async with self._most:
+            connection = self._idle.pop() if self._idle else None
+            if connection is None:
+                connection = await _AsyncConnection.connect(self._address.conninfo, autocommit=True)
+            try:
+                yield connection
+            finally:
+                if connection.info.transaction_status == TransactionStatus.IDLE:
+                    self._idle.append(connection)
+                else:
+                    await connection.close()
 
 
 def is_away(error: psycopg.OperationalError) -> bool:
@@ -270,6 +286,11 @@ def failed(address: Address, error: psycopg.Error) -> StoreError:
         fix=start_or_check(STORE),
         retriable=True,
     )
+
+
+def hidden(address: Address) -> StoreError:
+    """Return the error for a role that may not look into the schema."""
+    return failed(address, psycopg.errors.InsufficientPrivilege(f"permission denied for schema {address.schema}"))
 
 
 def _bad_url() -> StoreError:

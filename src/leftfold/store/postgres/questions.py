@@ -14,31 +14,31 @@ import psycopg
 
 from leftfold.errors import StoreError
 from leftfold.store.engine import BuildPlace, ViewPlace
-from leftfold.store.postgres.connection import Address, AsyncPool, Pool, is_away, lacks_tables
+from leftfold.store.postgres.connection import HIDDEN, Address, AsyncPool, Pool, hidden, is_away, lacks_tables
 from leftfold.store.postgres.tables import build_id, entity_key
 from leftfold.store.row_value import decoded, fields_in
 
 Kind = Literal["active", "manifest", "vector", "mark", "row"]
 _COLUMNS = ("batch", "newest", "redriven", "history")  # fields of a mark that have a column of their own
 
-# Of each kind: which value is asked for, and where it is. %s: one array for each part of the key.
+# Of each kind: which value is asked for, and where it is. %b: one array for each part of the key.
 _NO_MARK: LiteralString = "null::bigint, null::bigint, null::bigint, null::text"
 _MARK: LiteralString = "t.batch, t.newest, t.redriven, t.history"
 _OF_BUILD: LiteralString = (
-    "from unnest(%s::bigint[]) with ordinality as q (id, i) join leftfold_builds t on t.id = q.id"
+    "from unnest(%b::bigint[]) with ordinality as q (id, i) join leftfold_builds t on t.id = q.id"
 )
 _BRANCHES: dict[tuple[Kind, bool], LiteralString] = {
     ("active", False): f"select 0, q.i, convert_to(t.active, 'UTF8'), {_NO_MARK} "
-    "from unnest(%s::text[], %s::text[]) with ordinality as q (namespace, view, i) "
+    "from unnest(%b::text[], %b::text[]) with ordinality as q (namespace, view, i) "
     "join leftfold_views t on t.namespace = q.namespace and t.view = q.view",
     ("manifest", False): f"select 1, q.i, t.manifest, {_NO_MARK} {_OF_BUILD}",
     ("vector", False): f"select 2, q.i, t.document, {_NO_MARK} "
-    "from unnest(%s::text[], %s::text[]) with ordinality as q (namespace, name, i) "
+    "from unnest(%b::text[], %b::text[]) with ordinality as q (namespace, name, i) "
     "join leftfold_vectors t on t.namespace = q.namespace and t.name = q.name",
     ("mark", False): f"select 3, q.i, null::bytea, {_MARK} {_OF_BUILD}",
     ("mark", True): f"select 3, q.i, t.ledger, {_MARK} {_OF_BUILD}",
     ("row", False): f"select 4, q.i, t.value, {_NO_MARK} "
-    "from unnest(%s::bigint[], %s::bytea[]) with ordinality as q (build, entity, i) "
+    "from unnest(%b::bigint[], %b::bytea[]) with ordinality as q (build, entity, i) "
     "join leftfold_rows t on t.build = q.build and t.entity = q.entity and (t.expires is null or t.expires > now())",
 }
 _KINDS: tuple[Kind, ...] = ("active", "manifest", "vector", "mark", "row")
@@ -102,7 +102,8 @@ class PostgresClient:
         except StoreError as error:
             if not lacks_tables(error.__cause__):
                 raise
-            return [one.unanswered for one in questions]
+        self._pool.refuse_hidden()
+        return [one.unanswered for one in questions]
 
 
 class AsyncPostgresClient:
@@ -125,6 +126,8 @@ class AsyncPostgresClient:
             except psycopg.Error as error:
                 if not lacks_tables(error):
                     raise
+                if await self._once(HIDDEN, [self._address.schema], anew=False):
+                    raise hidden(self._address) from error
                 return [one.unanswered for one in questions]
         return _answers(questions, places, found)
 

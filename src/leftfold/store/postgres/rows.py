@@ -36,8 +36,8 @@ insert into leftfold_calls (build, writer, calls) values (%s, %s, %s)
 on conflict (build, writer) do update set calls = greatest(leftfold_calls.calls, excluded.calls)"""
 _LOCK: LiteralString = """\
 select r.entity, r.value, r.expires is not null and r.expires <= now() from leftfold_rows r
-where r.build = %s and r.entity = any(%s::bytea[]) order by r.entity for update"""
-_NEW: LiteralString = "unnest(%s::bytea[], %s::bytea[], %s::bigint[]) as n (entity, value, seconds)"
+where r.build = %s and r.entity = any(%b::bytea[]) order by r.entity for update"""
+_NEW: LiteralString = "unnest(%b::bytea[], %b::bytea[], %b::bigint[]) as n (entity, value, seconds)"
 _INSERT: LiteralString = f"""\
 insert into leftfold_rows (build, entity, value, expires)
 select %s, n.entity, n.value, now() + make_interval(secs => n.seconds) from {_NEW}

@@ -193,9 +193,9 @@ class PostgresStore:
         """Record it, and look at some more rows of the build for expired ones."""
 
         def beat(cursor: Cursor) -> None:
-            _know(cursor, at)
             cursor.execute(
-                "update leftfold_builds set running_until = now() + make_interval(secs => %s) where id = %s",
+                "update leftfold_builds set running_until = now() + make_interval(secs => %s) "
+                "where id = %s and not retired",
                 (seconds, build_id(at)),
             )
 
@@ -219,7 +219,7 @@ class PostgresStore:
             # Rows that a writer has locked are left: they are about to be written.
             return cursor.execute(
                 "delete from leftfold_rows where build = %s and entity = any(array(select entity from leftfold_rows "
-                "where build = %s and entity = any(%s::bytea[]) and expires <= now() for update skip locked))",
+                "where build = %s and entity = any(%b::bytea[]) and expires <= now() for update skip locked))",
                 (build, build, [entity for (entity,) in looked]),
             ).rowcount
 
@@ -394,7 +394,8 @@ class PostgresStore:
         except StoreError as error:
             if not lacks_tables(error.__cause__):
                 raise
-            return []
+        self._pool.refuse_hidden()
+        return []
 
 
 def _of(at: ViewPlace) -> tuple[str, str]:
