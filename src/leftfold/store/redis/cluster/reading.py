@@ -19,7 +19,7 @@ from leftfold.store.frames import framed
 from leftfold.store.redis.cluster.buckets import BUCKETS, control_tag, tags
 from leftfold.store.redis.cluster.nodes import AsyncNodes, Nodes
 from leftfold.store.redis.link import Command, command
-from leftfold.store.redis.names import Names, names_of, row_key, vector_name
+from leftfold.store.redis.names import Names, names_of, vector_name
 
 # A reader moves to another build within this time. A server is asked no more often for each view and client.
 _REMEMBERED_S = 1.0
@@ -49,7 +49,7 @@ class Head:
 @dataclass(frozen=True)
 class RowOf:
     at: BuildPlace
-    bucket: int
+    head: Command  # asks for the mark of the row's bucket
     command: Command
 
 
@@ -74,13 +74,17 @@ class ClusterQuestions:
         return Plain(command("HGETALL", _control(at).mark(at.build)))
 
     def row(self, at: BuildPlace) -> Callable[[str], Question]:
-        prefix = cache(lambda bucket: row_key(at, "", tags()[bucket]))
         verb = b"*2\r\n" + framed(b"HGETALL")
 
+        @cache
+        def shared(bucket: int) -> tuple[Command, str]:
+            names = names_of(at, tags()[bucket])
+            return command("HMGET", names.mark(at.build), *_HEAD), names.row_prefix(at.build)
+
         def question(entity: str) -> Question:
-            bucket = bucket_of(entity, BUCKETS)
-            key = prefix(bucket) + entity
-            return RowOf(at, bucket, Command(key, (verb, framed(key.encode()))))
+            head, prefix = shared(bucket_of(entity, BUCKETS))
+            key = prefix + entity
+            return RowOf(at, head, Command(key, (verb, framed(key.encode()))))
 
         return question
 
@@ -141,7 +145,7 @@ class Asking:
     ) -> Generator[list[Command], list[Any], bool]:
         """Read rows, with the marks of their buckets. Returns whether a mark was missing."""
         heads = {question.at: number for number, question in enumerate(questions) if isinstance(question, Head)}
-        asked: dict[tuple[BuildPlace, int], int] = {}  # the marks, by their place among the commands
+        asked: dict[tuple[BuildPlace, str], int] = {}  # the marks by their keys, and their place among the commands
         commands: list[Command] = []
         due = self._due(answers, questions)
         commands += due.values()
@@ -149,9 +153,9 @@ class Asking:
         for number in rows:
             row = questions[number]
             assert isinstance(row, RowOf)
-            if row.at in heads and (row.at, row.bucket) not in asked:
-                asked[row.at, row.bucket] = len(commands)
-                commands.append(command("HMGET", names_of(row.at, tags()[row.bucket]).mark(row.at.build), *_HEAD))
+            if row.at in heads and (row.at, row.head.key) not in asked:
+                asked[row.at, row.head.key] = len(commands)
+                commands.append(row.head)
             places.append(len(commands))
             commands.append(row.command)
         found = yield commands
