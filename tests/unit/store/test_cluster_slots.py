@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,6 +41,13 @@ def test_each_server_has_its_share_of_the_buckets(servers: int) -> None:
         shares[slot_of(tag) * servers // SLOTS] += 1
     assert sum(shares) == BUCKETS
     assert max(shares) - min(shares) <= 2
+
+
+def test_the_tags_that_the_page_of_the_protocol_names() -> None:
+    """Another rule would place every row elsewhere."""
+    assert (tags()[0], tags()[1], tags()[255]) == ("460", "14", "430")
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "protocol.md").read_text()
+    assert "bucket 0 has the tag `460`, bucket 1 `14`,\nbucket 255 `430`" in page
 
 
 def test_a_bucket_of_an_entity() -> None:

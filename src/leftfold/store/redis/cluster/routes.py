@@ -97,8 +97,8 @@ class Routes:
                 under_way.failed(error)
                 losses += 1
                 continue
-            owners = owners or self._owners
-            sending = under_way.sending(owners)
+            # Another thread may have found meanwhile that what was looked up is wrong: then nothing is sent now.
+            sending = under_way.sending(owners or self._owners)
             got = yield Step(under_way.packed(sending))
             ignorant = under_way.take(sending, got)
             self._away |= under_way.away
@@ -152,12 +152,15 @@ class _UnderWay:
         self.left = [number for number in self.left if not self._commands[number].optional]
 
     def sending(self, owners: Owners) -> dict[NodeAddress, list[int]]:
-        """Return the commands that can be sent now. Those behind a redirected one of their slot wait for it."""
+        """Return the commands that can be sent now, by their server.
+
+        Those behind a redirected one of their slot wait for it.
+        """
         sending: dict[NodeAddress, list[int]] = {}
         waiting: set[int] = set()
         for number in self.left:
             slot = self._slots[number]
-            to = self.redirected.get(number) or owners[slot]
+            to = self.redirected.get(number) or (owners[slot] if owners else None)
             if to is None or slot in waiting:
                 continue
             if number in self.redirected:
