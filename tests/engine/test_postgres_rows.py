@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ import pytest
 from leftfold.errors import StoreError
 from leftfold.store.engine import BuildPlace
 from leftfold.store.frames import framed_row
+from leftfold.store.opening import open_client
 from leftfold.store.postgres import connection, store
 from leftfold.store.postgres.store import PostgresStore
 from leftfold.store.postgres.tables import build_id
@@ -110,6 +112,21 @@ def test_a_role_with_fewer_rights(url: str, at: BuildPlace) -> None:
         Reader(theirs.replace("secret", "wrong"), "").ledger("v")
     assert wrong.value.code == "store-denied"
     assert "wrong" not in wrong.value.what + wrong.value.why
+
+
+def test_a_url_may_have_a_timeout_of_its_own(url: str, at: BuildPlace) -> None:
+    """A read that takes longer is not asked again."""
+    write_rows(url, at, [framed_row("k", ["300:1"], [tile(1, 5, 5)])], 0)
+    asked, client = open_client(f"{url}&options=-cstatement_timeout%3D200ms")
+    with psycopg.connect(url) as held:
+        held.execute("lock table leftfold.leftfold_rows in access exclusive mode")
+        started = time.monotonic()
+        with pytest.raises(StoreError) as late:
+            client.execute([asked.row(at)("k")])
+        assert late.value.code == "store-unreachable"
+        assert time.monotonic() - started < 3
+    (row,) = client.execute([asked.row(at)("k")])
+    assert row == [b"300:1", tile(1, 5, 5).encode()]
 
 
 def test_several_processes_make_the_tables_at_once(url: str) -> None:

@@ -10,6 +10,8 @@ move      moves the mark, if every call is counted and everything before is ther
 heads     are the followed build of a view and its mark
 get       is the row of an entity
 
+The last two are questions, which readers ask together in one round trip.
+
 Each takes effect as a whole or not at all. A store may go back in time as a whole: then `move` finds it out. A store
 whose parts may go back alone has a mark for each of its buckets (see `buckets`): they move first, one by one, and the
 mark of the build last.

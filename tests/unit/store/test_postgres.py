@@ -64,6 +64,7 @@ def test_where_a_store_is(url: str, place: str) -> None:
         (errors.ReadOnlySqlTransaction("cannot execute UPDATE in a read-only transaction"), "store-refused", True),
         (errors.TooManyConnections("sorry, too many clients already"), "store-refused", True),
         (errors.AdminShutdown("terminating connection"), "store-unreachable", True),
+        (errors.QueryCanceled("canceling statement due to statement timeout"), "store-unreachable", True),
         (errors.CannotConnectNow("the database system is starting up"), "store-unreachable", True),
     ],
 )

@@ -43,13 +43,13 @@ _SETTINGS = {
     "default_transaction_isolation": "read\\ committed",
     # A writer that is stopped in the middle of a transaction holds rows that others wait for.
     "idle_in_transaction_session_timeout": "10s",
-    "statement_timeout": f"{_WRITE_S - 5:.0f}s",
 }
 _MOST = 16  # connections of an event loop, which may have thousands of questions at once
 _TIMES = 5  # a transaction is begun again so often, if another one was in its way
 _SEARCH_PATH = re.compile(r"search_path\s*=\s*\"?([^\s,\"\\]+)")
 _IN_THE_WAY = ("40001", "40P01")
 _NO_TABLES = ("42P01", "3F000")
+_TIMED_OUT = "57014"
 _AWAY = ("08", "57P", "58")  # beginnings of SQLSTATEs: connection, shutdown and start, system
 _DENIED = re.compile(
     r"password authentication failed|no password supplied|pg_hba\.conf|role \".*\" does not exist|"
@@ -93,6 +93,7 @@ class Address:
         self.schema = found[1] if found else SCHEMA
         settings = {**_SETTINGS, "search_path": self.schema}
         ours = " ".join(f"-c {name}={value}" for name, value in settings.items())
+        options = f"-c statement_timeout={_WRITE_S - 5:.0f}s {options}"  # a URL may have a shorter one
         self.where = f"{given.get('host', 'localhost')}:{given.get('port', 5432)}"
         self.conninfo = make_conninfo("", **{**_ALIVE, **given, "options": f"{options} {ours}".strip()})
 
@@ -208,8 +209,10 @@ class AsyncPool:
 
 
 def is_away(error: psycopg.OperationalError) -> bool:
-    """Return whether the same question may be answered on a new connection."""
-    return error.sqlstate is None or error.sqlstate.startswith(_AWAY)
+    """Return whether the same question may be answered on a new connection. One that timed out is not asked again."""
+    if error.sqlstate is None:
+        return type(error).__name__ != "_WaitTimeout"  # psycopg's own, for a wait that took too long
+    return error.sqlstate.startswith(_AWAY)
 
 
 def lacks_tables(error: BaseException | None) -> bool:
@@ -270,7 +273,7 @@ def failed(address: Address, error: psycopg.Error) -> StoreError:
             fix="give it more disk or memory, or remove views; leftfold plan shows which builds nobody needs",
             retriable=True,
         )
-    if state and not state.startswith(_AWAY):
+    if state and not state.startswith((*_AWAY, _TIMED_OUT)):
         return StoreError(
             "store-refused",
             f"{at} refused a statement",
