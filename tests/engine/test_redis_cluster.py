@@ -160,6 +160,22 @@ def test_a_death_while_marks_move(nodes: RedisClusterNodes, buckets: int) -> Non
     assert table.writer.behind(1) == frozenset()
 
 
+def test_only_the_mark_of_the_build_is_behind(nodes: RedisClusterNodes) -> None:
+    """Its server has lost the last write, and no rows: nothing is to be written but the mark."""
+    table = Table(nodes.url)
+    for batch in (0, 1):
+        table.apply(batch)
+    mark = names_of(table.at, f"control:{table.namespace}").mark(table.at.build)
+    nodes.client().hset(mark, "batch", 0)
+    with pytest.raises(StoreError) as noticed:
+        table.writer.check(2)
+    assert noticed.value.code == "store-behind"
+    assert table.writer.behind(1) == frozenset()
+    table.writer.restore(1, LEDGER, [], buckets=frozenset(), redriven=0, history=None)
+    table.apply(2)
+    assert set(table.read()) == {2}
+
+
 class Readers:
     """Threads that read some rows all the time, each batch after the other."""
 
