@@ -8,7 +8,7 @@ ENGINE ?= tests/engine
 BRIEF := JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test engine nightly docs pictures bench crds crash-matrix many-keys rebuilds rejects replay verdicts model archive kills executors meaning acceptance state point-in-time parity rewritten store-faults poison outage secured deliveries scoring skew rebalances rideshare log-model schedules serving nine-am figures outcomes recommender both-ways
+.PHONY: help setup check format test engine nightly docs pictures bench crds crash-matrix many-keys rebuilds rejects replay verdicts model archive kills executors meaning acceptance state point-in-time parity rewritten store-faults redis-cluster poison outage secured deliveries scoring skew rebalances rideshare log-model schedules serving nine-am figures outcomes recommender both-ways
 
 help: ## This list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -74,6 +74,10 @@ rewritten: ## A log cut on all replicas and grown again past what was read, 20 t
 
 store-faults: ## Redis restarted from a dump, emptied and failed over to a lagging replica, 200 times, at each step of a batch
 	LEFTFOLD_STORE_FAULTS=full $(BIN)/pytest -q -m engine tests/engine/test_store_faults.py -s
+
+redis-cluster: ## 20 fail-overs of a Redis Cluster that lose acknowledged writes, slots that move under load, deaths and zombies
+	LEFTFOLD_REDIS_CLUSTER=full $(BIN)/pytest -q -m engine tests/engine/test_redis_cluster.py tests/engine/test_view_on_cluster.py -s
+	LEFTFOLD_CRASHES=full $(BIN)/pytest -q -m engine tests/engine/test_crashes.py tests/engine/test_zombies.py -k cluster -s
 
 many-keys: ## 5,000,000 keys in one batch with a driver heap of 1 GiB
 	LEFTFOLD_KEYS=full $(BIN)/pytest -q -m engine tests/engine/test_many_keys.py -s

@@ -171,7 +171,7 @@ class App:
         """The online store as the profile names it, else the local cluster's."""
         online = self.profile.online
         if online is None:
-            return OnlineStore.model_validate({"url": self._endpoints().redis_url})
+            return OnlineStore.model_validate({"url": self._endpoints().online_url})
         if not online.is_local_postgres:
             return online
         if (url := self._endpoints().postgres_url) is None:

@@ -23,6 +23,7 @@ from leftfold.run import watermark
 from leftfold.testing import TestCluster
 from tests.engine.log import delete_topics
 from tests.engine.postgres_faults import postgres_behind_an_address
+from tests.engine.redis_clusters import redis_cluster_nodes
 from tests.engine.redis_faults import store_behind_an_address
 
 
@@ -81,13 +82,24 @@ def postgres(cluster: Cluster) -> str:
     return url
 
 
+@pytest.fixture(scope="session")
+def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a real Redis Cluster."""
+    with redis_cluster_nodes(tmp_path_factory.mktemp("redis-cluster")) as nodes:
+        yield nodes.url
+
+
+# Those that a test can make go back in time as a whole.
 STORES: dict[str, Any] = {"redis": store_behind_an_address, "postgres": postgres_behind_an_address}
 
 
-@pytest.fixture(scope="session", params=STORES)
+_EVERY: dict[str, Any] = {**STORES, "redis-cluster": redis_cluster_nodes}
+
+
+@pytest.fixture(scope="session", params=_EVERY)
 def online_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a store of each engine, for tests that need no brokers."""
-    with STORES[request.param](tmp_path_factory.mktemp(request.param)) as store:
+    with _EVERY[request.param](tmp_path_factory.mktemp(request.param)) as store:
         yield store.url
 
 

@@ -19,6 +19,7 @@ from leftfold.fold.definition import Definition
 from leftfold.store.layout import definition_in
 from leftfold.store.packed import unpack
 from tests.engine.log import read_topic
+from tests.engine.stores import cluster_client
 
 LATENESS_MS = 600_000
 FUTURE_MS = 60_000
@@ -91,7 +92,8 @@ def read_store(url: str, prefix: str) -> dict[tuple[str, str], tuple[int, list[A
     It is taken out of the packed value by the reader's own code, which has an oracle of its own.
     """
     held: dict[tuple[str, str], tuple[int, list[Any]]] = {}
-    manifest, rows = (_rows_in_postgres if url.startswith("postgresql:") else _rows_in_redis)(url, prefix)
+    read = {"postgresql": _rows_in_postgres, "redis+cluster": _rows_in_cluster}.get(url.partition(":")[0])
+    manifest, rows = (read or _rows_in_redis)(url, prefix)
     definition = None if manifest is None else definition_in(json.loads(manifest))
     for entity, row in rows:
         packed = row.pop(b"packed", None)
@@ -126,6 +128,15 @@ def _rows_in_redis(url: str, prefix: str) -> tuple[Any, Rows]:
                 yield key.decode().removeprefix(prefix), row
 
     return client.get(prefix.rstrip(":").replace(":row:", ":build:", 1)), rows()
+
+
+def _rows_in_cluster(url: str, prefix: str) -> tuple[Any, Rows]:
+    client = cluster_client(url)
+    rest = prefix.removeprefix("lf:")
+    namespace, _, view, build, _ = rest.split(":")
+    keys = [key.decode() for key in client.scan_iter(match=f"lf:{{*}}:{rest}*", count=10_000)]
+    rows = ((key.partition(f"}}:{rest}")[2], client.hgetall(key)) for key in keys)
+    return client.get(f"lf:{{control:{namespace}}}:{namespace}:build:{view}:{build}"), rows
 
 
 def _rows_in_postgres(url: str, prefix: str) -> tuple[Any, Rows]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
 import psycopg
 import redis
+from redis.cluster import RedisCluster
+from redis.exceptions import RedisClusterException
 
 from leftfold.store.engine import BuildPlace
 from leftfold.store.postgres.tables import build_id, entity_key
+from leftfold.store.redis.cluster.buckets import BUCKETS, tags
 from leftfold.store.redis.names import row_key
 from leftfold.store.row_value import decoded, encoded
 
@@ -30,28 +35,53 @@ class Inside(Protocol):
 
 
 def inside(url: str) -> Inside:
-    return InsidePostgres(url) if url.startswith("postgresql:") else InsideRedis(url)
+    if url.startswith("postgresql:"):
+        return InsidePostgres(url)
+    return InsideCluster(url) if url.startswith("redis+cluster:") else InsideRedis(url)
+
+
+def cluster_client(url: str) -> Any:
+    """Return the library's own client of a Redis Cluster. It asks the first server that is there for the others."""
+    for server in url.partition("://")[2].split(","):
+        host, _, port = server.rpartition(":")
+        with suppress(RedisClusterException):
+            return RedisCluster(host=host, port=int(port))
+    raise AssertionError(f"no server of {url} answers")
 
 
 class InsideRedis:
     def __init__(self, url: str) -> None:
-        self._client = redis.Redis.from_url(url)
+        self._client = self._connected(url)
 
     def row(self, at: BuildPlace, entity: str) -> dict[bytes, bytes]:
-        return dict(self._client.hgetall(row_key(at, entity)))  # type: ignore[arg-type] # the library mixes in asyncio
+        return dict(self._client.hgetall(self._key(at, entity)))
 
     def fill(self, at: BuildPlace, entity: str, row: Mapping[bytes, bytes]) -> None:
         for name, value in row.items():
-            self._client.hset(row_key(at, entity), name.decode(), value)
+            self._client.hset(self._key(at, entity), name.decode(), value)
 
     def ttl(self, at: BuildPlace, entity: str) -> int:
-        return int(self._client.ttl(row_key(at, entity)))
+        return int(self._client.ttl(self._key(at, entity)))
 
     def expire(self, at: BuildPlace, entity: str, seconds: int) -> None:
-        self._client.expire(row_key(at, entity), seconds)
+        self._client.expire(self._key(at, entity), seconds)
 
     def count(self, at: BuildPlace) -> int:
-        return sum(1 for _ in self._client.scan_iter(f"{row_key(at, '')}*", count=10_000))
+        return sum(1 for _ in self._client.scan_iter(f"*:{at.namespace}:row:{at.view}:{at.build}:*", count=10_000))
+
+    def _connected(self, url: str) -> Any:
+        return redis.Redis.from_url(url)
+
+    def _key(self, at: BuildPlace, entity: str) -> str:
+        return row_key(at, entity)
+
+
+class InsideCluster(InsideRedis):
+    def _connected(self, url: str) -> Any:
+        return cluster_client(url)
+
+    def _key(self, at: BuildPlace, entity: str) -> str:
+        return row_key(at, entity, tags()[zlib.crc32(entity.encode()) % BUCKETS])
 
 
 class InsidePostgres:

@@ -36,6 +36,7 @@ STORES = {
     "online": ONLINE,
     "changelog": (BOTH, POINTS),
     "postgres": (projects.PAYMENTS, ONLINE[1] if FULL else POINTS[1:4]),
+    "redis-cluster": ONLINE,
 }
 
 
@@ -75,14 +76,27 @@ def die(project: Project, spark: Any, point: str) -> None:
     pytest.fail(f"{point}: {view.progress.state}, {view.progress.error}", pytrace=False)
 
 
-@pytest.mark.parametrize("store", [pytest.param("online", marks=pytest.mark.nightly), "changelog", "postgres"])
+@pytest.mark.parametrize(
+    "store",
+    [
+        pytest.param("online", marks=pytest.mark.nightly),
+        "changelog",
+        "postgres",
+        pytest.param("redis-cluster", marks=pytest.mark.nightly),
+    ],
+)
 @pytest.mark.timeout(7_200 if FULL else 900)
 def test_a_death_at_every_step(
-    cluster: Cluster, postgres: str, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, store: str
+    request: pytest.FixtureRequest,
+    cluster: Cluster,
+    tmp_path: Path,
+    spark: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    store: str,
 ) -> None:
     streams, points = STORES[store]
     chance = random.Random(SEED)
-    online = postgres if store == "postgres" else None
+    online = request.getfixturevalue(store.replace("-", "_")) if store in ("postgres", "redis-cluster") else None
     project = Project(cluster.endpoints, tmp_path / store, streams, seed=SEED, online=online)
     deaths = tiles = 0
     build = None

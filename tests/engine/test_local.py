@@ -22,6 +22,7 @@ import redis
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from redis.cluster import RedisCluster
 
 from leftfold.errors import LocalError
 from leftfold.local import cluster as local
@@ -194,6 +195,34 @@ def test_one_broker_down_up_and_reset(small: Path) -> None:
 
     assert set(local.reset(small, confirm=small.name)) == {"broker-1", "registry", "redis"}
     assert not record.state_dir(small).exists()
+
+
+def test_a_redis_cluster_that_goes_and_comes_back_with_other_ports(small: Path) -> None:
+    started = local.up(small, brokers=1, redis_cluster=True)
+    assert started.online_url == started.redis_cluster_url
+
+    def client(endpoints: Endpoints, server: int) -> Any:
+        return RedisCluster(host=HOST, port=endpoints.ports.redis_cluster[server - 1][0])
+
+    for number in range(100):
+        client(started, 1).set(f"k{number}", number)
+    node = started.processes["redis-cluster-1"]
+    os.kill(node.pid, signal.SIGKILL)
+    assert local.up(small).processes["redis-cluster-1"] != node
+    ended = local.down(small)
+    assert {ended[f"redis-cluster-{number}"] for number in range(1, 7)} == {"ended"}
+    (taken, _), (_, bus) = started.ports.redis_cluster[0], started.ports.redis_cluster[3]
+    with socket.create_server((HOST, taken)), socket.create_server((HOST, bus)):
+        again = local.up(small)
+    assert [
+        one != other for one, other in zip(again.ports.redis_cluster, started.ports.redis_cluster, strict=True)
+    ] == [*(True, False, False, True, False, False)]
+    for server in (1, 2, 6):
+        assert {int(client(again, server).get(f"k{number}")) for number in range(100)} == set(range(100))
+    assert local.status(small)["state"] == "running"
+    alone = local.up(small, redis_cluster=False)
+    assert alone.online_url == alone.redis_url
+    assert not any(name.startswith("redis-cluster") for name in alone.processes)
 
 
 def test_an_up_that_was_killed_is_taken_up_again(small: Path) -> None:

@@ -20,6 +20,7 @@ from leftfold.store.layout import field
 from leftfold.store.opening import open_store
 from leftfold.store.packer import FIELDS_AT_MOST, LOOSE_TILES, Packer
 from leftfold.store.redis.client import connect
+from leftfold.store.redis.link import Single
 from leftfold.store.redis.rows import RedisRows
 from leftfold.store.tile_read import TileRead, newest_batch
 from leftfold.store.writer import write_rows
@@ -236,7 +237,7 @@ def test_a_row_that_changed_meanwhile_is_not_packed(cluster: Cluster, monkeypatc
     was = Packer._old_tiles
     monkeypatch.setattr(Packer, "_old_tiles", meanwhile)
     with connect(url) as client:
-        packer = Packer(DEFINITION, RedisRows(client, rows.at))
+        packer = Packer(DEFINITION, RedisRows(Single(client), rows.at))
         packer.add(["s0"])
         packer.finish()
         assert b"packed" not in rows.held("s0")

@@ -1,69 +1,25 @@
-"""A project whose online store is a Postgres: what a user does with it, until somebody empties the store."""
+"""A project whose online store is a Postgres."""
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from pathlib import Path
 from typing import Any
 
 import psycopg
-import pytest
 
-import leftfold
-from leftfold.errors import StoreError
 from tests.engine import projects
 from tests.engine.conftest import Cluster
-from tests.engine.effects import VIEW, Project
-
-EDITED = projects.PAYMENTS.replace(
-    'points_24h = lf.sum(Payment.points, "24h")', 'points_24h = lf.max(Payment.points, "24h")'
-)
+from tests.engine.effects import Project
+from tests.engine.using_a_store import use
 
 
 def test_a_project_on_postgres(cluster: Cluster, postgres: str, tmp_path: Path, spark: Any) -> None:
     schema = f"s{uuid.uuid4().hex[:8]}"
     url = f"{postgres}&options=-csearch_path%3D{schema}"
-    project = Project(cluster.endpoints, tmp_path / "p", projects.PAYMENTS, seed=1, online=url)
-    project.send(1_500)
-    build = project.run(spark).build
-    project.check(build)
 
-    app = project.app
-    one, other = app.get_many(VIEW, [{"account": "a1"}, {"account": "of nobody"}])
-    assert one.provenance[0].found
-    assert not other.provenance[0].found
-    assert app.get(VIEW, account="a1").values == one.values
+    def empty() -> None:
+        with psycopg.connect(postgres, autocommit=True) as connection:
+            connection.execute(f"drop schema {schema} cascade".encode())
 
-    async def both() -> list[Any]:
-        return [await app.aget(VIEW, account="a1"), *await app.aget_many(VIEW, [{"account": "a1"}])]
-
-    assert [row.values for row in asyncio.run(both())] == [one.values] * 2
-    assert app.why(VIEW, account="a1").verdict == "same"
-    (status,) = app.status()
-    assert status.as_json()["build"] == build
-    assert not app.plan().steps
-
-    # An edit waits, takes readers over, and gives them back.
-    (app.root / "streams.py").write_text(EDITED)
-    edited = leftfold.open(app.root)
-    for progress in edited.supervisor(until_caught_up=True, take_over=False).run(lambda _: None, session=spark):
-        assert progress.error is None, progress.error
-    standing = edited.standings.of(VIEW)
-    assert standing.followed == build
-    assert edited.promote(VIEW).followed == standing.staged != build
-    assert edited.get(VIEW, account="a1").provenance[0].build == standing.staged
-    assert edited.rollback(VIEW).followed == build
-    assert edited.get(VIEW, account="a1").values == one.values
-
-    # Somebody empties the store, and the next run fills it again.
-    with psycopg.connect(postgres, autocommit=True) as connection:
-        connection.execute(f"drop schema {schema} cascade".encode())
-    with pytest.raises(StoreError, match="view-not-built"):
-        app.get(VIEW, account="a1")
-    assert not app.plan().steps, "a look makes no tables"
-    (app.root / "streams.py").write_text(projects.PAYMENTS)
-    project.send(200)
-    progress = project.run(spark)
-    assert (progress.build, progress.repairs) == (build, 1)
-    project.check(build)
+    use(Project(cluster.endpoints, tmp_path / "p", projects.PAYMENTS, seed=1, online=url), spark, empty)

@@ -158,7 +158,7 @@ def test_a_build_that_was_removed_takes_no_rows_and_no_mark(store: Store) -> Non
     rows = [framed_row("e", ["300:1"], ["[1,0,1,1]"])]
     _, calls = write_rows(store.url, store.place("b"), rows, 60)
     with pytest.raises(StoreError, match="store-went-back"):
-        b.mark(0, [], [calls])
+        b.mark(0, [], calls)
 
 
 def test_a_lease_has_one_holder(store: Store) -> None:

@@ -194,7 +194,8 @@ def rows_of(writer: BuildWriter, batch: int, count: int) -> Iterator[FramedRow]:
 
 
 def wrote(writer: BuildWriter, url: str, rows: Iterator[FramedRow]) -> Calls:
-    return write_rows(url, writer.at, rows, 0)[1]
+    (calls,) = write_rows(url, writer.at, rows, 0)[1]
+    return calls
 
 
 @pytest.mark.parametrize("kind", KINDS)

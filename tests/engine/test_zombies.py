@@ -2,8 +2,8 @@
 
 Two drivers with a JVM of their own each take turns: the one at work is stopped with SIGSTOP, all of it, at a point of
 its batch; the other takes over the same checkpoint and goes on; then the first is continued with SIGCONT.
-`make engine` does it 3 times, and 2 times over a table with deletions; `make nightly` once on Postgres; `make
-crash-matrix` 50 times each, and 20 times on Postgres.
+`make engine` does it 3 times, and 2 times over a table with deletions; `make nightly` once each
+on Postgres and Redis Cluster; `make crash-matrix` 50 times each, and 20 times on Postgres.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.engine.log import count_records
 
 FULL = os.environ.get("LEFTFOLD_CRASHES") == "full"
 SEED = int(os.environ.get("LEFTFOLD_SEED", str(random.SystemRandom().randrange(10**6))))
-ZOMBIES, OF_TABLES, ON_POSTGRES = (50, 50, 20) if FULL else (3, 2, 1)
+ZOMBIES, OF_TABLES, ON_POSTGRES, ON_CLUSTER = (50, 50, 20, 50) if FULL else (3, 2, 1, 1)
 ITEMS = """\
 import leftfold as lf
 
@@ -163,13 +163,17 @@ def share_checkpoints(project: Any, root: Path) -> list[Path]:
 @pytest.mark.timeout(5_400 if FULL else 900)
 @pytest.mark.parametrize(
     ("engine", "zombies"),
-    [("redis", ZOMBIES), pytest.param("postgres", ON_POSTGRES, marks=pytest.mark.nightly)],
+    [
+        ("redis", ZOMBIES),
+        pytest.param("postgres", ON_POSTGRES, marks=pytest.mark.nightly),
+        pytest.param("redis_cluster", ON_CLUSTER, marks=pytest.mark.nightly),
+    ],
 )
 def test_a_zombie_changes_nothing(
-    cluster: Cluster, postgres: str, tmp_path: Path, drivers: Drivers, engine: str, zombies: int
+    request: pytest.FixtureRequest, cluster: Cluster, tmp_path: Path, drivers: Drivers, engine: str, zombies: int
 ) -> None:
     chance = random.Random(SEED)
-    online = postgres if engine == "postgres" else None
+    online = None if engine == "redis" else request.getfixturevalue(engine)
     project = Project(cluster.endpoints, tmp_path / "first", seed=SEED, online=online)
     roots = share_checkpoints(project, tmp_path)
     admin: Admin = project.app.log[0]
@@ -177,7 +181,7 @@ def test_a_zombie_changes_nothing(
     admin.set_configs(project.changelog, at_once)
     codes: dict[str, int] = {}
     for number in range(zombies):
-        # Of the few on Postgres the points are those of the store.
+        # Of the few on other stores the points are those of the store.
         points = POINTS if engine == "redis" or FULL else POINTS[1:4]
         point, records = chance.choice(points), chance.choice([100, 20_000])
         project.send(chance.choice([700, 6_000]))

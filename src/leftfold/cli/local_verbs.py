@@ -53,15 +53,28 @@ def _progress(title: str) -> Iterator[Callable[[str], None]]:
     help="Start a Postgres, too: for consumers with into=, or as the online store. It is remembered. "
     "[default: no Postgres]",
 )
+@click.option(
+    "--redis-cluster/--no-redis-cluster",
+    default=None,
+    help="Start a Redis Cluster of 3 masters and 3 replicas, too. It is the online store then. It is remembered. "
+    "[default: no cluster]",
+)
 @json_option
-def up(brokers: str | None, spark_workers: int | None, postgres: bool | None, as_json: bool) -> None:
+def up(
+    brokers: str | None, spark_workers: int | None, postgres: bool | None, redis_cluster: bool | None, as_json: bool
+) -> None:
     """Start the local cluster, or repair it. It is Kafka brokers, a schema registry and Redis."""
     from leftfold.local import cluster
 
     counts: dict[str | None, Literal[1, 3] | None] = {None: None, "1": 1, "3": 3}
     with _progress("starting the local cluster") as say:
         endpoints = cluster.up(
-            _root(), brokers=counts[brokers], spark_workers=spark_workers, postgres=postgres, progress=say
+            _root(),
+            brokers=counts[brokers],
+            spark_workers=spark_workers,
+            postgres=postgres,
+            redis_cluster=redis_cluster,
+            progress=say,
         )
     if as_json:
         document(
@@ -69,6 +82,7 @@ def up(brokers: str | None, spark_workers: int | None, postgres: bool | None, as
             bootstrap=endpoints.bootstrap,
             registry=endpoints.registry_url,
             redis=endpoints.redis_url,
+            redis_cluster=endpoints.redis_cluster_url,
             postgres=endpoints.postgres_url,
             spark=endpoints.spark_url,
         )
@@ -79,6 +93,7 @@ def up(brokers: str | None, spark_workers: int | None, postgres: bool | None, as
         ("kafka", endpoints.bootstrap),
         ("registry", endpoints.registry_url),
         ("redis", endpoints.redis_url),
+        ("cluster", endpoints.redis_cluster_url),
         ("postgres", endpoints.postgres_url),
         ("spark", endpoints.spark_url),
     ):

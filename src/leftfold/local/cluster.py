@@ -19,6 +19,7 @@ from leftfold.errors import LocalError
 from leftfold.local import brokers as kafka
 from leftfold.local import endpoints as record
 from leftfold.local import java, ports, postgres_server, process, redis_server, roster, spark_cluster
+from leftfold.local import redis_cluster as redis_nodes
 from leftfold.local.endpoints import Endpoints, Ports, state_dir
 from leftfold.local.exclusive import exclusive
 from leftfold.local.process import Identity
@@ -35,12 +36,14 @@ def up(
     brokers: Literal[1, 3] | None = None,
     spark_workers: int | None = None,
     postgres: bool | None = None,
+    redis_cluster: bool | None = None,
     progress: Progress | None = None,
 ) -> Endpoints:
     """Start what is not running and wait until all of it is ready. Repairs a half-dead cluster.
 
     `spark_workers` is remembered. With None, as many workers as before run. With 0, they are ended and forgotten. So is
-    `postgres`: with None, a Postgres runs if one did before. With False it is ended, and its data is kept.
+    `postgres`: with None, a Postgres runs if one did before. With False it is ended, and its data is kept. The same
+    holds for `redis_cluster`, which is the online store if it is there.
     """
     say = progress or (lambda _: None)
     with exclusive(root, say):
@@ -51,6 +54,8 @@ def up(
             spark_cluster.find()
         if postgres or (postgres is None and before and before.ports.postgres):
             postgres_server.find()
+        if redis_cluster or (redis_cluster is None and before and before.ports.redis_cluster):
+            redis_nodes.find()
         for set_name in ("kafka", "registry"):
             jars.ensure(set_name, say)
         endpoints = _planned(root, brokers, say)
@@ -58,6 +63,8 @@ def up(
             endpoints = _with_ports(root, endpoints, ports.with_workers(endpoints.ports, spark_workers), say)
         if postgres is not None:
             endpoints = _with_ports(root, endpoints, ports.with_postgres(endpoints.ports, postgres), say)
+        if redis_cluster is not None:
+            endpoints = _with_ports(root, endpoints, ports.with_redis_cluster(endpoints.ports, redis_cluster), say)
         services = {
             name: roster.service(root, endpoints, name=name, java_path=java_path)
             for name in ports.of(endpoints.ports)
@@ -68,6 +75,7 @@ def up(
         for service in services.values():
             endpoints = endpoints.having(service.name, _start(root, service))
             record.write(root, endpoints)  # after each start: `down` then finds what an interrupted `up` left
+        _form_redis_cluster(root, endpoints)
         _await_ready(root, endpoints, services, say)
         return endpoints
 
@@ -83,7 +91,7 @@ def status(root: Path) -> dict[str, Any]:
     """The current state of the processes. It asks each process, and starts and changes nothing."""
     endpoints = record.last(root)
     if endpoints is None:
-        addresses = dict.fromkeys(("bootstrap", "registry", "redis", "postgres", "spark"))
+        addresses = dict.fromkeys(("bootstrap", "registry", "redis", "redis_cluster", "postgres", "spark"))
         return {"state": "down", **addresses, "processes": []}
     rows = [_row(root, endpoints, name) for name in ports.of(endpoints.ports)]
     states = {row["state"] for row in rows}
@@ -92,6 +100,7 @@ def status(root: Path) -> dict[str, Any]:
         "bootstrap": endpoints.bootstrap,
         "registry": endpoints.registry_url,
         "redis": endpoints.redis_url,
+        "redis_cluster": endpoints.redis_cluster_url,
         "postgres": endpoints.postgres_url,
         "spark": endpoints.spark_url,
         "processes": rows,
@@ -227,6 +236,11 @@ def _format_postgres(root: Path, services: dict[str, Service], say: Progress) ->
     process.wait_until(lambda: not process.alive(running), timeout_s=READY_S)
     if not postgres_server.keep(service):
         raise failed("postgres", service.log, "could not make its directory")
+
+
+def _form_redis_cluster(root: Path, endpoints: Endpoints) -> None:
+    if endpoints.ports.redis_cluster:
+        redis_nodes.form(endpoints.ports.redis_cluster, roster.log_of(root, "redis-cluster"))
 
 
 def _start(root: Path, service: Service) -> Identity:

@@ -32,6 +32,8 @@ class Ports:
     spark_master: tuple[int, ...] = ()  # its own port and that of its web page; empty if there is no Spark cluster
     spark_workers: tuple[tuple[int, ...], ...] = ()  # the same two ports for each worker
     postgres: int | None = None  # None if there is no Postgres
+    # Of each server of the Redis Cluster: its port, and the one for other servers. Empty if there is no such cluster.
+    redis_cluster: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,18 @@ class Endpoints:
     @property
     def redis_url(self) -> str:
         return f"redis://{HOST}:{self.ports.redis}/0"
+
+    @property
+    def redis_cluster_url(self) -> str | None:
+        """The URL of the Redis Cluster; None if there is none."""
+        if not self.ports.redis_cluster:
+            return None
+        return "redis+cluster://" + ",".join(f"{HOST}:{port}" for port, _ in self.ports.redis_cluster)
+
+    @property
+    def online_url(self) -> str:
+        """The URL of the online store: the Redis Cluster if there is one."""
+        return self.redis_cluster_url or self.redis_url
 
     @property
     def postgres_url(self) -> str | None:
@@ -98,9 +112,10 @@ def last(root: Path) -> Endpoints | None:
             tuple(ports["controllers"]),
             ports["registry"],
             ports["redis"],
-            tuple(ports.get("spark_master", ())),  # older files have none of these three
+            tuple(ports.get("spark_master", ())),  # older files have none of these four
             tuple(map(tuple, ports.get("spark_workers", ()))),
             ports.get("postgres"),
+            tuple(map(tuple, ports.get("redis_cluster", ()))),
         ),
         processes={name: Identity(**identity) for name, identity in document["processes"].items()},
         passfile=str(passfile(root)),
@@ -113,6 +128,7 @@ def write(root: Path, endpoints: Endpoints) -> None:
         "bootstrap": endpoints.bootstrap,
         "registry": endpoints.registry_url,
         "redis": endpoints.redis_url,
+        "redis_cluster": endpoints.redis_cluster_url,
         "postgres": endpoints.postgres_url,
         "spark": endpoints.spark_url,
     }

@@ -6,6 +6,7 @@ import random
 import socket
 from dataclasses import replace
 
+from leftfold.local import redis_cluster
 from leftfold.local.endpoints import HOST, Endpoints, Ports
 
 # Linux uses ports from 32768 up for outgoing connections. While the cluster is down, any program could get one of them.
@@ -41,6 +42,7 @@ def of(ports: Ports) -> dict[str, tuple[int, ...]]:
         **{f"broker-{node}": pair for node, pair in enumerate(pairs, start=1)},
         "registry": (ports.registry,),
         "redis": (ports.redis,),
+        **{redis_cluster.name_of(number): pair for number, pair in enumerate(ports.redis_cluster, start=1)},
         **({"postgres": (ports.postgres,)} if ports.postgres else {}),
         **({"spark-master": ports.spark_master} if ports.spark_master else {}),
         **{f"spark-worker-{number}": pair for number, pair in enumerate(ports.spark_workers, start=1)},
@@ -64,6 +66,14 @@ def with_postgres(ports: Ports, wanted: bool) -> Ports:
     return replace(ports, postgres=(ports.postgres or choose(1, but=taken)[0]) if wanted else None)
 
 
+def with_redis_cluster(ports: Ports, wanted: bool) -> Ports:
+    """The ports with a Redis Cluster, or without. One that stays keeps its ports."""
+    if not wanted or ports.redis_cluster:
+        return ports if wanted else replace(ports, redis_cluster=())
+    chosen = choose(2 * redis_cluster.NODES, but=frozenset(port for mine in of(ports).values() for port in mine))
+    return replace(ports, redis_cluster=tuple(zip(chosen[::2], chosen[1::2], strict=True)))
+
+
 def rechosen(endpoints: Endpoints) -> Endpoints:
     """The same cluster. Where a process is down and another program took its port, the port is replaced."""
     held = of(endpoints.ports)
@@ -85,5 +95,6 @@ def rechosen(endpoints: Endpoints) -> Endpoints:
         tuple(map(moved, old.spark_master)),
         tuple(tuple(map(moved, pair)) for pair in old.spark_workers),
         old.postgres and moved(old.postgres),
+        tuple(tuple(map(moved, pair)) for pair in old.redis_cluster),
     )
     return replace(endpoints, ports=ports)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from leftfold.local import brokers, postgres_server, process, redis_server, registry, spark_cluster
+from leftfold.local import brokers, postgres_server, process, redis_cluster, redis_server, registry, spark_cluster
 from leftfold.local.endpoints import Endpoints, state_dir
 from leftfold.local.process import Identity
 from leftfold.local.service import Service
@@ -14,6 +14,9 @@ def service(root: Path, endpoints: Endpoints, *, name: str, java_path: str) -> S
     state = state_dir(root)
     if name == "redis":
         return redis_server.service(state, port=endpoints.ports.redis)
+    if redis_cluster.is_node(name):
+        number = redis_cluster.number_of(name)
+        return redis_cluster.service(state, number=number, ports=endpoints.ports.redis_cluster[number - 1])
     if name == "postgres":
         assert endpoints.ports.postgres is not None
         return postgres_server.service(state, port=endpoints.ports.postgres)
@@ -28,6 +31,8 @@ def ready(endpoints: Endpoints, name: str) -> bool:
     """Return whether this process and those it depends on are ready for use: a broker must see all other brokers."""
     if spark_cluster.is_spark(name):
         return spark_cluster.ready(endpoints, name)
+    if redis_cluster.is_node(name):
+        return redis_cluster.is_whole(endpoints.ports.redis_cluster[redis_cluster.number_of(name) - 1][0])
     return brokers.sees_all(endpoints, node_of(name)) if is_broker(name) else answers(endpoints, name)
 
 
@@ -35,6 +40,8 @@ def answers(endpoints: Endpoints, name: str) -> bool:
     """Return whether this process does its own work, whatever the state of the others."""
     if name == "redis":
         return redis_server.answers(endpoints.ports.redis)
+    if redis_cluster.is_node(name):
+        return redis_server.answers(endpoints.ports.redis_cluster[redis_cluster.number_of(name) - 1][0])
     if name == "postgres":
         return postgres_server.answers(endpoints.ports.postgres or 0)
     if name == "registry":

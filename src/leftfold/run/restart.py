@@ -6,6 +6,7 @@ A start that dies in the middle is done again by the next one, from its beginnin
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from leftfold.spark.history.recompute import lifetime_from, recomputed, recomput
 from leftfold.spark.history.records import over_history, read_history, session_for
 from leftfold.spark.sinks.online import Written
 from leftfold.spark.views.tiles import TilesJob
+from leftfold.store.buckets import bucket_sql
 from leftfold.store.engine import Calls
 from leftfold.store.layout import reached
 
@@ -150,7 +152,15 @@ def _repair(
     online: bool,
     changelog: bool,
 ) -> None:
-    """Recompute everything that a read can reach, up to the last committed batch, for the stores that lack it."""
+    """Recompute everything that a read can reach, up to the last committed batch, for the stores that lack it.
+
+    If only some buckets of the online store lack it, the entities of the others are left out.
+    """
+    behind = build.writer.behind(receipt.last) if online else frozenset[int]()
+    if online and not behind and not changelog:  # only the mark of the build, which has no rows
+        _restore(build, receipt, (), behind)
+        build.progress.repairs += 1
+        return
     build.progress.state = "repairing"
     job, source = build.all_tiles, build.source
     newest = reached(receipt.ledger, build.declared.reading.origins, clock.now_us())
@@ -161,14 +171,17 @@ def _repair(
     written: Written | None = None
     ends = build.reached(receipt.last)
     own = session_for(build.session, starts, ends)
+    buckets = build.target.buckets
+    partly = not changelog and len(behind) < buckets
+    only = f"{bucket_sql('entity', buckets)} in ({', '.join(map(str, sorted(behind)))})" if partly else None
 
     def fill() -> None:
         nonlocal written
         records = read_history(own, source, starts, ends)
-        packed = recomputed(records, job, receipt.last, newest_event=newest)
+        packed = recomputed(records, job, receipt.last, newest_event=newest, only=only)
         if receipt.redriven and build.place.redrive is not None:
             every = redrive.in_place(records, own, source, build.place.redrive, receipt.redriven)
-            packed = lifetime_from(packed, recomputed(every, job, receipt.last, newest_event=newest))
+            packed = lifetime_from(packed, recomputed(every, job, receipt.last, newest_event=newest, only=only))
         # The changelog may already hold the batch that will run again. These rows must not be older than that.
         number = max(receipt.last, mark)
         written = build.rewrite(packed, number, online=online, changelog=changelog, repairs=True)
@@ -177,10 +190,7 @@ def _repair(
     with start.turns.repair(start.stopping), recomputing(build.name):
         over_history(fill)
     if written is not None:
-        build.writer.restore(
-            receipt.last, receipt.ledger, written.calls, redriven=receipt.redriven, history=build.history
-        )
-        build.place.publish()
+        _restore(build, receipt, written.calls, behind)
     if changelog and checkpoint.planned == checkpoint.committed:
         build.receipt = replace(receipt, stores={**receipt.stores, **build.stores})
         build.receipts.write(build.receipt)
@@ -190,6 +200,15 @@ def _repair(
         # start repairs the changelog again.
         build.log_again = checkpoint.planned
     build.progress.repairs += 1
+
+
+def _restore(build: RunningBuild, receipt: Receipt, calls: Iterable[Calls], buckets: frozenset[int]) -> None:
+    """Set the marks to those of the receipt, after the rows of these buckets were written."""
+    mine = [one for one in calls if one.bucket in buckets]
+    build.writer.restore(
+        receipt.last, receipt.ledger, mine, buckets=buckets, redriven=receipt.redriven, history=build.history
+    )
+    build.place.publish()
 
 
 def _redrive(build: RunningBuild, receipt: Receipt, start: Start) -> float:

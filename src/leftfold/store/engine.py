@@ -12,7 +12,9 @@ get       is the row of an entity
 
 The last two are questions, which readers ask together in one round trip.
 
-Each takes effect as a whole or not at all. A store may go back in time as a whole: then `move` finds it out.
+Each takes effect as a whole or not at all. A store may go back in time as a whole: then `move` finds it out. A store
+whose parts may go back alone has a mark for each of its buckets (see `buckets`): they move first, one by one, and the
+mark of the build last.
 The other methods move readers between builds, remove builds, and hold leases.
 """
 
@@ -58,13 +60,14 @@ class BuildPlace:
 
 @dataclass(frozen=True)
 class Calls:
-    """The number of calls that one writer has sent.
+    """The number of calls that one writer has sent to one bucket of the store.
 
     If the store has counted fewer calls of this writer, it has lost rows of it.
     """
 
     writer: str
     count: int
+    bucket: int = 0
 
 
 @dataclass(frozen=True)
@@ -80,8 +83,19 @@ class FramedRow:
 class StorePosition:
     """The position of a build in a store."""
 
-    batch: int  # the last one applied, -1 if none
+    batch: int  # the last one applied everywhere, -1 if none
     redriven: int  # all records re-driven before this offset have taken effect
+    buckets: tuple[int, ...] = ()  # the last batch of each bucket, if the store has several
+
+    @property
+    def furthest(self) -> int:
+        """The last batch that any bucket has."""
+        return max((self.batch, *self.buckets))
+
+    def behind(self, batch: int) -> frozenset[int]:
+        """Return the buckets that lack this batch."""
+        batches = self.buckets or (self.batch,)
+        return frozenset(bucket for bucket, last in enumerate(batches) if last < batch)
 
 
 @dataclass(frozen=True)
@@ -97,6 +111,7 @@ class MoveMark:
     history: str | None  # the state of the scan of history; None if the build has none
     newest: int  # newest event time, µs
     entries: Mapping[str, str]  # the ledger: "TOPIC/PARTITION:OUTCOME" -> its entry
+    buckets: frozenset[int] | None = None  # those that a repair has written; None: all of them
 
 
 @dataclass(frozen=True)
@@ -176,8 +191,8 @@ class Store(Protocol):
 
     def rows(
         self, at: BuildPlace, rows: Iterable[FramedRow], ttl_s: int, *, packs: Definition | None, repairs: bool
-    ) -> tuple[int, Calls]:
-        """Write rows, and return how many tiles took effect, and the calls that the store has counted.
+    ) -> tuple[int, Sequence[Calls]]:
+        """Write rows, and return how many tiles took effect, and the calls that each bucket has counted.
 
         A row without a write for `ttl_s` expires, with 0 never. Rows of the definition `packs` that have many tiles as
         fields are packed. Rows that `repairs` wrote have all tiles that a read reaches.

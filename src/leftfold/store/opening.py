@@ -8,9 +8,15 @@ from urllib.parse import urlparse
 from leftfold.errors import RunError
 from leftfold.store.engine import AsyncClient, Client, Questions, Store
 
+_CLUSTERS = ("redis+cluster://", "rediss+cluster://")
+
 
 def open_store(url: str) -> Store:
     """Open a store to write to it, to move its readers, or to look at its builds."""
+    if url.startswith(_CLUSTERS):
+        from leftfold.store.redis.cluster.store import ClusterStore
+
+        return ClusterStore(url)
     if _is_postgres(url):
         from leftfold.store.postgres.store import PostgresStore
 
@@ -20,8 +26,21 @@ def open_store(url: str) -> Store:
     return RedisStore(url)
 
 
+def buckets_of(url: str) -> int:
+    """Return how many parts of the store have a mark of their own."""
+    if url.startswith(_CLUSTERS):
+        from leftfold.store.redis.cluster.buckets import BUCKETS
+
+        return BUCKETS
+    return 1
+
+
 def open_client(url: str) -> tuple[Questions, Client]:
     """Open a store to read rows, from threads."""
+    if url.startswith(_CLUSTERS):
+        from leftfold.store.redis.cluster import reading
+
+        return reading.ClusterQuestions(), reading.ClusterClient(url)
     if _is_postgres(url):
         from leftfold.store.postgres import questions as of_postgres
 
@@ -34,6 +53,10 @@ def open_client(url: str) -> tuple[Questions, Client]:
 
 def open_async_client(url: str) -> AsyncClient:
     """Open a store to read rows, from an event loop."""
+    if url.startswith(_CLUSTERS):
+        from leftfold.store.redis.cluster.reading import AsyncClusterClient
+
+        return AsyncClusterClient(url)
     if _is_postgres(url):
         from leftfold.store.postgres import questions
 
@@ -44,8 +67,10 @@ def open_async_client(url: str) -> AsyncClient:
 
 
 def place_of(url: str) -> str:
-    """Return host and port of a store, without its login."""
+    """Return host and port of a store, of each server that its URL names, without its login."""
     parts = urlparse(url)
+    if url.startswith(_CLUSTERS):
+        return parts.netloc.rpartition("@")[2]
     return f"{parts.hostname}:{parts.port or (5432 if parts.scheme.startswith('postgres') else 6379)}"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from leftfold import clock
 from leftfold.errors import StoreError
@@ -41,13 +41,13 @@ def write_rows(
     *,
     packs: Definition | None = None,
     repairs: bool = False,
-) -> tuple[int, Calls]:
+) -> tuple[int, Sequence[Calls]]:
     """Write rows of a build. Those of the definition `packs` that have many tiles as fields of their own are packed.
 
     Runs on executors.
 
-    Returns how many tiles took effect, and the calls that the store has counted. The store's answer does not prove that
-    the rows are still there when the batch is over. So the step that moves the mark compares the count. A repair
+    Returns how many tiles took effect, and the calls that each bucket has counted. The store's answer does not prove
+    that the rows are still there when the batch is over. So the step that moves the mark compares the count. A repair
     `repairs`: its rows have all tiles that a read reaches, and may be of a batch that is older than packed ones.
     """
     with open_store(url) as store:
@@ -118,8 +118,12 @@ class BuildWriter:
         return ledger_in(self._store.mark(self.at))
 
     def applied(self) -> int:
-        """Return the last batch that the store holds, -1 if none."""
+        """Return the last batch that all of the store holds, -1 if none."""
         return self._position().batch
+
+    def behind(self, batch: int) -> frozenset[int]:
+        """Return the buckets that lack a batch."""
+        return self._position().behind(batch)
 
     def redriven(self) -> int:
         """Return up to which offset re-driven records have taken effect in this build."""
@@ -139,6 +143,7 @@ class BuildWriter:
         It must hold exactly the batches before it, or this batch too, and all that was re-driven.
         """
         there = self._store.claim(self.at, batch)
+        self._compare(batch, max(there.furthest, batch))
         self._compare(batch, there.batch)
         if there.redriven < redriven:
             raise self._went_back(batch, "redriven")
@@ -148,7 +153,7 @@ class BuildWriter:
 
         A store that is behind is accepted here, because it is repaired afterwards.
         """
-        applied = self.applied()
+        applied = self._position().furthest
         if applied > batch:
             self._compare(batch, applied)
 
@@ -173,13 +178,20 @@ class BuildWriter:
         Raises if the store has lost any of these rows since, what was re-driven before, or the history that `history`
         names.
         """
-        self._move_mark(batch, ledger, calls, redriven, history, repaired=False)
+        self._move_mark(batch, ledger, calls, redriven, history)
 
     def restore(
-        self, batch: int, ledger: Iterable[LedgerRow], calls: Iterable[Calls], *, redriven: int, history: str | None
+        self,
+        batch: int,
+        ledger: Iterable[LedgerRow],
+        calls: Iterable[Calls],
+        *,
+        buckets: frozenset[int],
+        redriven: int,
+        history: str | None,
     ) -> None:
-        """Set a mark that was behind to `batch`, after all rows up to that batch were recomputed."""
-        self._move_mark(batch, ledger, calls, redriven, history, repaired=True)
+        """Set marks that were behind to `batch`, after all rows of these buckets up to that batch were recomputed."""
+        self._move_mark(batch, ledger, calls, redriven, history, repaired=buckets)
 
     def move_redriven(self, batch: int, calls: Iterable[Calls], *, since: int, until: int) -> None:
         """Record that records re-driven from `since` to `until` have taken effect, at this batch.
@@ -196,12 +208,12 @@ class BuildWriter:
         redriven: int,
         history: str | None,
         *,
-        repaired: bool,
+        repaired: frozenset[int] | None = None,
     ) -> None:
         rows = list(ledger)
         newest = reached(rows, self._build.definition.origins, clock.now_us())
         entries = {row.name: row.entry for row in rows}
-        self._move(batch, MoveMark(batch, repaired, redriven, history, newest, entries), calls)
+        self._move(batch, MoveMark(batch, repaired is not None, redriven, history, newest, entries, repaired), calls)
 
     def _move(self, batch: int, to: Move, calls: Iterable[Calls]) -> None:
         # A writer without rows has made no calls, so the store does not know it.

@@ -39,7 +39,7 @@ def document(result: Result) -> dict[str, Any]:
 
 
 def test_up(verb: Verb, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[int | None, int | None, bool | None]] = []
+    asked: list[tuple[int | None, int | None, bool | None, bool | None]] = []
 
     def up(
         root: Path,
@@ -47,9 +47,10 @@ def test_up(verb: Verb, monkeypatch: pytest.MonkeyPatch) -> None:
         brokers: int | None,
         spark_workers: int | None,
         postgres: bool | None,
+        redis_cluster: bool | None,
         progress: Callable[[str], None],
     ) -> Endpoints:
-        asked.append((brokers, spark_workers, postgres))
+        asked.append((brokers, spark_workers, postgres, redis_cluster))
         progress("starting broker-1")
         return ENDPOINTS
 
@@ -63,9 +64,10 @@ def test_up(verb: Verb, monkeypatch: pytest.MonkeyPatch) -> None:
     verb("up", "--spark-workers", "0")
     verb("up", "--postgres")
     verb("up", "--no-postgres")
+    verb("up", "--redis-cluster")
     assert asked == [
-        *((None, None, None), (1, None, None), (None, 2, None), (None, 0, None)),
-        *((None, None, True), (None, None, False)),
+        *((None, None, None, None), (1, None, None, None), (None, 2, None, None), (None, 0, None, None)),
+        *((None, None, True, None), (None, None, False, None), (None, None, None, True)),
     ]
     assert verb("up", "--brokers", "2").exit_code == 2
     assert verb("up", "--spark-workers", str(MOST_WORKERS)).exit_code == 0

@@ -43,6 +43,15 @@ def test_a_spark_cluster_is_written_down(tmp_path: Path) -> None:
     assert endpoints.last(tmp_path) == written
 
 
+def test_a_redis_cluster_is_written_down_and_is_the_online_store(tmp_path: Path) -> None:
+    assert Endpoints("id", PORTS).redis_cluster_url is None
+    assert Endpoints("id", PORTS).online_url == "redis://127.0.0.1:8/0"
+    written = Endpoints("id", replace(PORTS, redis_cluster=((9, 10), (11, 12))))
+    assert written.online_url == written.redis_cluster_url == "redis+cluster://127.0.0.1:9,127.0.0.1:11"
+    endpoints.write(tmp_path, written)
+    assert endpoints.last(tmp_path) == written
+
+
 def test_a_postgres_is_written_down(tmp_path: Path) -> None:
     assert Endpoints("id", PORTS).postgres_url is None
     endpoints.write(tmp_path, Endpoints("id", replace(PORTS, postgres=9)))
@@ -58,6 +67,7 @@ def test_a_file_from_before_there_were_spark_clusters(tmp_path: Path) -> None:
     document = json.loads(path.read_text())
     del document["spark"], document["ports"]["spark_master"], document["ports"]["spark_workers"]
     del document["postgres"], document["ports"]["postgres"], document["passfile"]
+    del document["redis_cluster"], document["ports"]["redis_cluster"]
     path.write_text(json.dumps(document))
     assert endpoints.last(tmp_path) == Endpoints("id", PORTS)
 

@@ -56,3 +56,16 @@ def test_a_taken_port_of_a_worker_is_chosen_again() -> None:
     assert after.ports.spark_workers[0] == before.ports.spark_workers[0]
     assert after.ports.spark_workers[1][0] != before.ports.spark_workers[1][0]
     assert after.ports.spark_workers[1][1] == before.ports.spark_workers[1][1]
+
+
+def test_a_redis_cluster_comes_and_goes_with_its_ports() -> None:
+    none = ports.fresh(1)
+    six = ports.with_redis_cluster(none, True)
+    assert list(ports.of(six))[-6:] == [f"redis-cluster-{number}" for number in range(1, 7)]
+    assert len({port for mine in ports.of(six).values() for port in mine}) == 4 + 12
+    assert ports.with_redis_cluster(six, True) == six
+    assert ports.with_redis_cluster(six, False) == none
+    with socket.create_server((HOST, six.redis_cluster[1][1])):
+        after = ports.rechosen(Endpoints("id", six)).ports.redis_cluster
+    assert [pair for pair in after if pair not in six.redis_cluster] == [after[1]]
+    assert after[1][0] == six.redis_cluster[1][0]

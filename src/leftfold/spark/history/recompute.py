@@ -19,10 +19,13 @@ from leftfold.spark.views.tiles import hashed
 from leftfold.store.layout import LIFETIME_FIELD
 
 
-def recomputed(records: DataFrame, job: Job, number: int, *, newest_event: int = 0) -> DataFrame:
+def recomputed(
+    records: DataFrame, job: Job, number: int, *, newest_event: int = 0, only: str | None = None
+) -> DataFrame:
     """Recompute a view from records, packed as if batch `number` had written all rows.
 
-    With `newest_event` (µs), tiles that are so old that no read reaches them are left out.
+    With `newest_event` (µs), tiles that are so old that no read reaches them are left out. With `only`, a condition of
+    SQL on `entity`, other entities are left out, and counts too. Spark applies it before it groups.
     """
     rows = hashed(job.stream(records, 0))
     definition = job.definition
@@ -32,7 +35,8 @@ def recomputed(records: DataFrame, job: Job, number: int, *, newest_event: int =
         )
         reachable = F.unix_micros("tile_end") > F.lit(newest_event) - F.element_at(reach, F.col("step"))
         rows = rows.where((F.col("step") <= 0) | reachable)
-    return job.packed(rows, number)
+    packed = job.packed(rows, number)
+    return packed if only is None else packed.where(f"entity is not null and {only}")
 
 
 def lifetime_from(plain: DataFrame, corrected: DataFrame) -> DataFrame:

@@ -7,7 +7,7 @@ saves a shuffle and the start of Python workers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -15,11 +15,14 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from leftfold.fold.definition import Definition
+from leftfold.store.buckets import bucket_sql
 from leftfold.store.engine import BuildPlace, Calls, FramedRow
 from leftfold.store.frames import framed_row, framed_sql
 from leftfold.store.layout import DIGESTS, LedgerRow
+from leftfold.store.opening import buckets_of
 from leftfold.store.writer import write_rows
 
 if TYPE_CHECKING:
@@ -54,7 +57,11 @@ class Target:
     ttl_s: int  # 0 keeps rows forever
     packs: Definition | None  # the definition, if rows have tiles
 
-    def write(self, rows: Iterable[FramedRow], *, repairs: bool) -> tuple[int, Calls]:
+    @property
+    def buckets(self) -> int:
+        return buckets_of(self.url)
+
+    def write(self, rows: Iterable[FramedRow], *, repairs: bool) -> tuple[int, Sequence[Calls]]:
         return write_rows(self.url, self.at, rows, self.ttl_s, packs=self.packs, repairs=repairs)
 
 
@@ -93,7 +100,7 @@ def write_online(output: Output, target: Target, *, repairs: bool = False) -> Wr
     if output.rows is None:
         return _by_executors(output.packed, target, repairs=repairs)
     tiles, calls, ledger = _write(output.rows, target, repairs=repairs)
-    return _written(tiles, ledger, output.digest, [calls])
+    return _written(tiles, ledger, output.digest, calls)
 
 
 def counted_rows(ledger: DataFrame) -> tuple[LedgerRow, ...]:
@@ -103,7 +110,7 @@ def counted_rows(ledger: DataFrame) -> tuple[LedgerRow, ...]:
 
 def _by_executors(packed: DataFrame, target: Target, *, repairs: bool) -> Written:
     """Write a batch by the executors. All tiles of an entity are next to each other, so they are one atomic write."""
-    gathered = packed.select("entity", "name", "value", "digest").repartition("entity").sortWithinPartitions("entity")
+    gathered = _gathered(packed.select("entity", "name", "value", "digest"), target.buckets)
     frames = f"concat({framed_sql('name')}, {framed_sql('value')})"
     results = (
         gathered.selectExpr(
@@ -114,13 +121,21 @@ def _by_executors(packed: DataFrame, target: Target, *, repairs: bool) -> Writte
         )
         .mapInArrow(
             partial(_on_executor, target=target, repairs=repairs),
-            "tiles long, digest long, writer string, calls long, name string, entry string",
+            "tiles long, digest long, writer string, calls long, bucket int, name string, entry string",
         )
         .collect()
     )
     ledger = [(r["name"], r["entry"]) for r in results if r["name"] is not None]
-    calls = [Calls(r["writer"], r["calls"]) for r in results if r["writer"] is not None]
+    calls = [Calls(r["writer"], r["calls"], r["bucket"]) for r in results if r["writer"] is not None]
     return _written(sum(r["tiles"] for r in results), ledger, sum(r["digest"] for r in results), calls)
+
+
+def _gathered(rows: DataFrame, buckets: int) -> DataFrame:
+    """Gather the rows of an entity, and those of a bucket of the store, if it has several: one task writes a bucket."""
+    if buckets == 1:
+        return rows.repartition("entity").sortWithinPartitions("entity")
+    bucket = F.expr(bucket_sql("entity", buckets))
+    return rows.repartition(bucket).sortWithinPartitions(bucket, "entity")
 
 
 def _written(tiles: int, ledger: Iterable[tuple[str, str]], digest: int, calls: Iterable[Calls]) -> Written:
@@ -128,7 +143,9 @@ def _written(tiles: int, ledger: Iterable[tuple[str, str]], digest: int, calls: 
     return Written(tiles, rows, digest % DIGESTS, tuple(calls))
 
 
-def _write(tiles: Iterable[PackedRow], target: Target, *, repairs: bool) -> tuple[int, Calls, list[tuple[str, str]]]:
+def _write(
+    tiles: Iterable[PackedRow], target: Target, *, repairs: bool
+) -> tuple[int, Sequence[Calls], list[tuple[str, str]]]:
     """Write rows and return the ledger rows. `tiles` are sorted by entity."""
     ledger: list[tuple[str, str]] = []
 
@@ -160,18 +177,16 @@ def _on_executor(batches: Iterable[pa.RecordBatch], *, target: Target, repairs: 
             yield entities[of_ledger:], frames[of_ledger:]
 
     written, calls = target.write(framed_rows(tiles()), repairs=repairs)
-    entries = [(None, None), *ledger]
     whole = (digest + (1 << 63)) % DIGESTS - (1 << 63)  # as a signed number, as Spark's columns hold it
-    yield pa.RecordBatch.from_pydict(
-        {
-            "tiles": pa.array([written, *(0 for _ in ledger)], pa.int64()),
-            "digest": pa.array([whole, *(0 for _ in ledger)], pa.int64()),
-            "writer": pa.array([calls.writer, *(None for _ in ledger)], pa.string()),
-            "calls": pa.array([calls.count, *(0 for _ in ledger)], pa.int64()),
-            "name": pa.array([name for name, _ in entries], pa.string()),
-            "entry": pa.array([entry for _, entry in entries], pa.string()),
-        }
-    )
+    lines = [
+        (written, whole, None, 0, None, None, None),
+        *((0, 0, one.writer, one.count, one.bucket, None, None) for one in calls),
+        *((0, 0, None, 0, None, *entry) for entry in ledger),
+    ]
+    kinds = (pa.int64(), pa.int64(), pa.string(), pa.int64(), pa.int32(), pa.string(), pa.string())
+    names = ("tiles", "digest", "writer", "calls", "bucket", "name", "entry")
+    columns = (pa.array(column, kind) for column, kind in zip(zip(*lines, strict=True), kinds, strict=True))
+    yield pa.RecordBatch.from_pydict(dict(zip(names, columns, strict=True)))
 
 
 def framed_rows(tiles: Iterable[tuple[pa.Array, pa.Array]]) -> Iterator[FramedRow]:

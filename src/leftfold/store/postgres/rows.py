@@ -49,7 +49,7 @@ where r.build = %s and r.entity = n.entity"""
 
 def write(
     pool: Pool, at: BuildPlace, rows: Iterable[FramedRow], ttl_s: int, *, packs: Definition | None, repairs: bool
-) -> tuple[int, Calls]:
+) -> tuple[int, list[Calls]]:
     """Write rows. Returns how many tiles took effect, and the calls that Postgres has counted: its transactions."""
     writer = uuid.uuid4().hex
     written = count = 0
@@ -62,7 +62,7 @@ def write(
             if not lacks_tables(error.__cause__):
                 raise
             break  # the store was emptied: too few calls are counted
-    return written, Calls(writer, count)
+    return written, [Calls(writer, count)]
 
 
 def _parts(rows: Iterable[FramedRow]) -> Iterator[list[FramedRow]]:

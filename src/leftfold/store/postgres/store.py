@@ -72,7 +72,7 @@ class PostgresStore:
 
     def rows(
         self, at: BuildPlace, rows: Iterable[FramedRow], ttl_s: int, *, packs: Definition | None, repairs: bool
-    ) -> tuple[int, Calls]:
+    ) -> tuple[int, Sequence[Calls]]:
         return writing.write(self._pool, at, rows, ttl_s, packs=packs, repairs=repairs)
 
     def move(self, at: BuildPlace, to: Move, calls: Sequence[Calls]) -> Moved:

@@ -26,22 +26,34 @@ _OPTIONS: dict[str, Any] = {
 _DENIED = ("NOAUTH", "WRONGPASS", "NOPERM", "invalid username-password pair", "Authentication required")
 
 
-def connect(url: str) -> Any:
+def connect(url: str, **options: Any) -> Any:
     """Open a synchronous client whose answers are bytes.
 
     It is typed as Any, because the library's types mix sync and asyncio, bytes and str.
     """
-    return redis.Redis.from_url(url, **_OPTIONS)
+    return redis.Redis.from_url(url, **_OPTIONS, **options)
+
+
+def connect_async(url: str, **options: Any) -> Any:
+    """Open the same client for an event loop."""
+    return redis.asyncio.Redis.from_url(url, **_OPTIONS, **options)
 
 
 @contextmanager
 def reaching(client: Any) -> Iterator[None]:
     """Turn the client's failures into a StoreError."""
+    where = client.connection_pool.connection_kwargs
+    with reaching_at(f"{where.get('host')}:{where.get('port')}"):
+        yield
+
+
+@contextmanager
+def reaching_at(where: str) -> Iterator[None]:
+    """Do the same for a client of the server at this address."""
     try:
         yield
     except redis.RedisError as error:
-        where = client.connection_pool.connection_kwargs
-        raise failed(f"{where.get('host')}:{where.get('port')}", error) from error
+        raise failed(where, error) from error
 
 
 def failed(where: str, error: redis.RedisError) -> StoreError:
@@ -125,29 +137,6 @@ class RedisClient:
             pool.release(connection)
 
 
-def run_scripts(client: Any, commands: Sequence[Sequence[bytes | memoryview]]) -> list[Any]:
-    """Send packed commands, each in pieces, in one round trip, and return their answers. A refusal is raised.
-
-    Only for scripts that may run twice: if an answer is lost, the client sends all of them again, as often as for its
-    own commands.
-    """
-    whole = b"".join(piece for command in commands for piece in command)
-    pool = client.connection_pool
-    connection = pool.get_connection()
-
-    def once() -> list[Any]:
-        connection.send_packed_command([whole])
-        return [connection.read_response() for _ in commands]
-
-    try:
-        return list(connection.retry.call_with_retry(once, lambda _: connection.disconnect()))
-    except BaseException:
-        connection.disconnect()  # nobody would read the replies that are still to come on it
-        raise
-    finally:
-        pool.release(connection)
-
-
 class AsyncRedisClient:
     """Sends several packed commands in one round trip, from an event loop.
 
@@ -155,7 +144,7 @@ class AsyncRedisClient:
     """
 
     def __init__(self, url: str) -> None:
-        self._redis: Any = redis.asyncio.Redis.from_url(url, **_OPTIONS)
+        self._redis = connect_async(url)
 
     async def execute(self, commands: Sequence[bytes]) -> list[Any]:
         with reaching(self._redis):

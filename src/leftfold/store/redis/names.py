@@ -13,6 +13,8 @@ lf:NS:calls:VIEW:BUILD       hash, while a batch is written: each of its writers
 lf:NS:row:VIEW:BUILD:ENTITY  hash: the row of an entity (see `leftfold.store.layout`)
 lf:NS:vector:NAME            the definition of a vector
 lf:NS:lease:WHAT             the process that does this at the moment
+
+In a Redis Cluster, `{TAG}:` follows `lf:` in each of them (see `cluster.buckets`).
 """
 
 from __future__ import annotations
@@ -28,59 +30,67 @@ class Names:
 
     namespace: str
     view: str
+    tag: str = ""
 
     @property
     def active(self) -> str:
-        return f"lf:{self.namespace}:active:{self.view}"
+        return self._name(f"active:{self.view}")
 
     @property
     def staged(self) -> str:
-        return f"lf:{self.namespace}:staged:{self.view}"
+        return self._name(f"staged:{self.view}")
 
     @property
     def previous(self) -> str:
-        return f"lf:{self.namespace}:previous:{self.view}"
+        return self._name(f"previous:{self.view}")
 
     @property
     def left(self) -> str:
-        return f"lf:{self.namespace}:left:{self.view}"
+        return self._name(f"left:{self.view}")
 
     @property
     def held(self) -> str:
-        return f"lf:{self.namespace}:held:{self.view}"
+        return self._name(f"held:{self.view}")
 
     @property
     def builds(self) -> str:
-        return f"lf:{self.namespace}:builds:{self.view}"
+        return self._name(f"builds:{self.view}")
 
     def running(self, build: str) -> str:
-        return f"lf:{self.namespace}:running:{self.view}:{build}"
+        return self._name(f"running:{self.view}:{build}")
 
     def manifest(self, build: str) -> str:
-        return f"lf:{self.namespace}:build:{self.view}:{build}"
+        return self._name(f"build:{self.view}:{build}")
 
     def mark(self, build: str) -> str:
-        return f"lf:{self.namespace}:mark:{self.view}:{build}"
+        return self._name(f"mark:{self.view}:{build}")
 
     def calls(self, build: str) -> str:
-        return f"lf:{self.namespace}:calls:{self.view}:{build}"
+        return self._name(f"calls:{self.view}:{build}")
 
     def row_prefix(self, build: str) -> str:
-        return f"lf:{self.namespace}:row:{self.view}:{build}:"
+        return self._name(f"row:{self.view}:{build}:")
+
+    def _name(self, rest: str) -> str:
+        return _beginning(self.namespace, self.tag) + rest
 
 
-def names_of(at: ViewPlace | BuildPlace) -> Names:
-    return Names(at.namespace, at.view)
+def names_of(at: ViewPlace | BuildPlace, tag: str = "") -> Names:
+    return Names(at.namespace, at.view, tag)
 
 
-def row_key(at: BuildPlace, entity: str) -> str:
+def row_key(at: BuildPlace, entity: str, tag: str = "") -> str:
     """Return the key of an entity's row."""
-    return names_of(at).row_prefix(at.build) + entity
+    return names_of(at, tag).row_prefix(at.build) + entity
 
 
-def vector_name(namespace: str, vector: str) -> str:
-    return f"lf:{namespace}:vector:{vector}"
+def vector_name(namespace: str, vector: str, tag: str = "") -> str:
+    return f"{_beginning(namespace, tag)}vector:{vector}"
 
 
-def lease_name(namespace: str, what: str) -> str:
-    return f"lf:{namespace}:lease:{what}"
+def lease_name(namespace: str, what: str, tag: str = "") -> str:
+    return f"{_beginning(namespace, tag)}lease:{what}"
+
+
+def _beginning(namespace: str, tag: str) -> str:
+    return f"lf:{{{tag}}}:{namespace}:" if tag else f"lf:{namespace}:"

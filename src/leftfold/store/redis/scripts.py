@@ -142,9 +142,10 @@ end
 # store is not where the checkpoint expects it. Then the mark is not changed, and the script returns the mark's batch
 # and what is missing. A batch that is already marked has all its rows. After a repair, the mark is written again from
 # any batch before N.
-# KEYS: mark, calls, manifest. ARGV: N, "next" or "repaired", how far records were re-driven, history ('' if the build
-# has none), newest event time, number of writers, then each writer and its calls, then "topic/partition:outcome" and
-# its ledger entry for each.
+# A bucket's mark is moved in the same way. It has no ledger, and the manifest is not with it.
+# KEYS: mark, calls, manifest (not of a bucket). ARGV: N, "next" or "repaired", how far records were re-driven, history
+# ('' if the build has none), newest event time, number of writers, then each writer and its calls, then
+# "topic/partition:outcome" and its ledger entry for each.
 MOVE_MARK = (
     _ALL_COUNTED
     + """
@@ -160,7 +161,7 @@ if repaired then
 else
   if tonumber(found[2] or '0') < tonumber(ARGV[3]) then return {held, 'redriven'} end
   if ARGV[4] ~= '' and not found[3] then return {held, 'history'} end
-  if redis.call('EXISTS', KEYS[3]) == 0 then return {held, 'manifest'} end
+  if KEYS[3] and redis.call('EXISTS', KEYS[3]) == 0 then return {held, 'manifest'} end
 end
 redis.call('HSET', KEYS[1], 'batch', ARGV[1])
 if ARGV[4] ~= '' then redis.call('HSET', KEYS[1], 'history', ARGV[4]) end
@@ -199,6 +200,15 @@ redis.call('DEL', KEYS[2])
 return {0, ''}
 """
 )
+
+# The builds of a view, all from one moment.
+# KEYS: active, staged, previous, left, held, builds.
+BUILDS = """
+return {
+  redis.call('GET', KEYS[1]), redis.call('GET', KEYS[2]), redis.call('HGETALL', KEYS[3]),
+  redis.call('HGETALL', KEYS[4]), redis.call('SMEMBERS', KEYS[5]), redis.call('SMEMBERS', KEYS[6]),
+}
+"""
 
 # Publishes a manifest. A view's first build is followed at once, unless it waits to be promoted.
 # KEYS: manifest, active, held, builds. ARGV: build, manifest.
