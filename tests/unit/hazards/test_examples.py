@@ -20,7 +20,10 @@ from tests import clusters
 from tests.unit.hazards.judging import LOCAL, built, codes
 
 ROOT = Path(__file__).parents[3]
-PROJECTS = [ROOT / "src" / "leftfold" / "template" / "clickstream", *sorted((ROOT / "examples").iterdir())]
+PROJECTS = [
+    ROOT / "src" / "leftfold" / "template" / "clickstream",
+    *sorted(toml.parent for toml in (ROOT / "examples").glob("*/leftfold.toml")),
+]
 RULES = (*topics.RULES, *views.RULES, *schemas.RULES)
 
 
